@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# Front door of the repository: each target hands over to `python3 -m lab`, which installs what is missing by itself.
+
+PYTHON ?= python3
+LAB := PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
+SCALE ?=
+export DIR KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+
+# With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
+.ONESHELL:
+.SHELLFLAGS := -euc
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch build test lint demo clean
+.NOTPARALLEL:
+
+help: ## show this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
+
+demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size)
+	@exec $(LAB) demo $(if $(SCALE),--scale $(SCALE))
+
+test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
+	@exec $(LAB) test
+
+setup: ## install what the other targets need (they call it themselves)
+	@exec $(LAB) setup
+
+build: ## build the mthp_ext binary (build/cargo/release/mthp_ext)
+	@exec $(LAB) build
+
+kernel: ## fetch, verify, patch and build the kernel
+	@exec $(LAB) kernel
+
+kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=...)
+	@exec $(LAB) kernel-tree
+
+kernel-patches: ## write the commits of that tree back to kernel/patches/ (DIR=...)
+	@exec $(LAB) kernel-patches
+
+checkpatch: ## run the kernel's checkpatch.pl --strict over the series
+	@exec $(LAB) checkpatch
+
+lint: ## only the linters
+	@exec $(LAB) lint
+
+clean: ## remove build/ (the cache outside the checkout stays; `make clean` prints where it is)
+	@exec $(LAB) clean

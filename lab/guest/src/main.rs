@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What runs inside the lab's virtual machine. As PID 1 (`lab-guest init`) it sets the guest up, runs one
+//! job and reports how it ended; its other commands are workloads that a job may start.
+
+mod init;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    match args.next().as_deref() {
+        Some("init") => init::main(),
+        // The kernel starts /init without arguments.
+        None if std::process::id() == 1 => init::main(),
+        other => {
+            eprintln!(
+                "lab-guest: {} is not a command; there is: init (as PID 1 of the lab's guest)",
+                other.unwrap_or("(nothing)")
+            );
+            ExitCode::from(2)
+        }
+    }
+}
