@@ -20,22 +20,28 @@ pub struct Job {
 impl Job {
     /// Reads the job and removes it, so that what it starts cannot read the nonce.
     pub fn take(path: &str) -> Result<Self, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|cause| Failure::new(format!("read {path}"), cause))?;
-        std::fs::remove_file(path).map_err(|cause| Failure::new(format!("remove {path}"), cause))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| Failure::new(format!("read {path}"), cause))?;
+        std::fs::remove_file(path)
+            .map_err(|cause| Failure::new(format!("remove {path}"), cause))?;
         Self::parse(&text).map_err(|cause| Failure::new(format!("parse {path}"), cause))
     }
 
     /// Parses the records `nonce=N`, `arg=WORD` (in order) and `env=NAME=VALUE`.
     fn parse(text: &str) -> io::Result<Self> {
-        let mut job = Self { nonce: String::new(), argv: Vec::new(), env: BTreeMap::new() };
+        let mut job = Self {
+            nonce: String::new(),
+            argv: Vec::new(),
+            env: BTreeMap::new(),
+        };
         for record in text.split_terminator('\0') {
             match record.split_once('=') {
                 Some(("nonce", value)) => job.nonce = value.to_owned(),
                 Some(("arg", value)) => job.argv.push(value.to_owned()),
                 Some(("env", value)) => {
-                    let (name, value) = value
-                        .split_once('=')
-                        .ok_or_else(|| io::Error::other(format!("environment without '=': {value}")))?;
+                    let (name, value) = value.split_once('=').ok_or_else(|| {
+                        io::Error::other(format!("environment without '=': {value}"))
+                    })?;
                     job.env.insert(name.to_owned(), value.to_owned());
                 }
                 _ => return Err(io::Error::other(format!("unknown record: {record}"))),
@@ -50,7 +56,10 @@ impl Job {
     /// The environment of argv: a plain root shell's, where LAB_RESULTS is, and what the job adds.
     pub fn environment(&self) -> BTreeMap<String, String> {
         let mut all: BTreeMap<String, String> = [
-            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            (
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            ),
             ("HOME", "/root"),
             ("LANG", "C.UTF-8"),
             ("LAB_RESULTS", RESULTS),
@@ -80,7 +89,8 @@ mod tests {
 
     #[test]
     fn records_keep_order_and_odd_characters() {
-        let job = Job::parse("nonce=ab\0arg=/bin/sh\0arg=-c\0arg=echo a=b\nc\0env=X=1=2\0").unwrap();
+        let job =
+            Job::parse("nonce=ab\0arg=/bin/sh\0arg=-c\0arg=echo a=b\nc\0env=X=1=2\0").unwrap();
         assert_eq!(job.nonce, "ab");
         assert_eq!(job.argv, ["/bin/sh", "-c", "echo a=b\nc"]);
         assert_eq!(job.environment()["X"], "1=2");

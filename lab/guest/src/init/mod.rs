@@ -34,7 +34,10 @@ pub struct Failure {
 impl Failure {
     /// Names the step that `cause` stopped.
     pub fn new(step: impl Into<String>, cause: impl Into<io::Error>) -> Self {
-        Self { step: step.into(), cause: cause.into() }
+        Self {
+            step: step.into(),
+            cause: cause.into(),
+        }
     }
 }
 
@@ -53,7 +56,9 @@ enum End {
 /// Runs the guest from its first instruction to its power-off; returns only when it is not PID 1.
 pub fn main() -> ExitCode {
     if std::process::id() != 1 {
-        eprintln!("lab-guest init: this is PID 1 of the lab's guest; it mounts and powers off, so not here");
+        eprintln!(
+            "lab-guest init: this is PID 1 of the lab's guest; it mounts and powers off, so not here"
+        );
         return ExitCode::from(2);
     }
     match boot() {
@@ -78,7 +83,8 @@ fn boot() -> Result<(), Failure> {
         Ok(End::Signal(signal)) => format!("signal {}", signal as i32),
         Err(failure) => format!("error {}", failure.to_string().replace('\n', " ")),
     };
-    writeln!(verdict, "{} {text}", job.nonce).map_err(|cause| Failure::new("write the verdict", cause))
+    writeln!(verdict, "{} {text}", job.nonce)
+        .map_err(|cause| Failure::new("write the verdict", cause))
 }
 
 /// Runs the job's argv with its output and results relayed to the host.
@@ -89,7 +95,9 @@ fn run(job: &Job) -> Result<End, Failure> {
 
     let results = relay::fifo(relay::RESULTS, ports::open("results")?)?;
     let (output, stdout) = relay::pipe(ports::open("output")?)?;
-    let stderr = stdout.try_clone().map_err(|cause| Failure::new("clone the output pipe", cause))?;
+    let stderr = stdout
+        .try_clone()
+        .map_err(|cause| Failure::new("clone the output pipe", cause))?;
 
     let end = supervise(job, stdout, stderr);
     // Whatever the job left running would write on for ever; the verdict comes after everybody's last word.
@@ -105,19 +113,35 @@ fn run(job: &Job) -> Result<End, Failure> {
 /// Starts argv and reaps, as PID 1 must, until argv itself has ended.
 fn supervise(job: &Job, stdout: File, stderr: File) -> Result<End, Failure> {
     let Some((program, args)) = job.argv.split_first() else {
-        return Err(Failure::new("read the job", io::Error::other("its argv is empty")));
+        return Err(Failure::new(
+            "read the job",
+            io::Error::other("its argv is empty"),
+        ));
     };
     let mut command = Command::new(program);
-    command.args(args).env_clear().envs(job.environment()).current_dir("/");
-    command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0);
-    let child = command.spawn().map_err(|cause| Failure::new(format!("start {program}"), cause))?;
+    command
+        .args(args)
+        .env_clear()
+        .envs(job.environment())
+        .current_dir("/");
+    command
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        .process_group(0);
+    let child = command
+        .spawn()
+        .map_err(|cause| Failure::new(format!("start {program}"), cause))?;
     // The command holds copies of the pipe's ends that would keep it from ever running dry.
     drop(command);
-    let pid = i32::try_from(child.id()).map_err(|_| Failure::new("start the job", Errno::EOVERFLOW))?;
+    let pid =
+        i32::try_from(child.id()).map_err(|_| Failure::new("start the job", Errno::EOVERFLOW))?;
     loop {
         match wait() {
             Ok(WaitStatus::Exited(who, code)) if who.as_raw() == pid => return Ok(End::Exit(code)),
-            Ok(WaitStatus::Signaled(who, signal, _)) if who.as_raw() == pid => return Ok(End::Signal(signal)),
+            Ok(WaitStatus::Signaled(who, signal, _)) if who.as_raw() == pid => {
+                return Ok(End::Signal(signal));
+            }
             Ok(_) | Err(Errno::EINTR) => {}
             Err(cause) => return Err(Failure::new("wait for the job", cause)),
         }

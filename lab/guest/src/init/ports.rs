@@ -17,11 +17,12 @@ const APPEAR: Duration = Duration::from_secs(10);
 pub fn open(name: &str) -> Result<File, Failure> {
     let deadline = Instant::now() + APPEAR;
     loop {
-        if let Some(path) = find(name).map_err(|cause| Failure::new("list the virtio ports", cause))? {
-            return OpenOptions::new()
-                .write(true)
-                .open(&path)
-                .map_err(|cause| Failure::new(format!("open port {name} ({})", path.display()), cause));
+        if let Some(path) =
+            find(name).map_err(|cause| Failure::new("list the virtio ports", cause))?
+        {
+            return OpenOptions::new().write(true).open(&path).map_err(|cause| {
+                Failure::new(format!("open port {name} ({})", path.display()), cause)
+            });
         }
         if Instant::now() >= deadline {
             return Err(Failure::new(

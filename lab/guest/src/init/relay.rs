@@ -34,15 +34,18 @@ impl Relay {
         drop(self.stop);
         match self.thread.join() {
             Ok(result) => result.map_err(|cause| Failure::new("relay to the host", cause)),
-            Err(_) => Err(Failure::new("relay to the host", io::Error::other("its thread panicked"))),
+            Err(_) => Err(Failure::new(
+                "relay to the host",
+                io::Error::other("its thread panicked"),
+            )),
         }
     }
 }
 
 /// A relay with a pipe in front; the returned file is its writing end.
 pub fn pipe(port: File) -> Result<(Relay, File), Failure> {
-    let (read, write) =
-        nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|cause| Failure::new("make the output pipe", cause))?;
+    let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
+        .map_err(|cause| Failure::new("make the output pipe", cause))?;
     Ok((start(File::from(read), port)?, File::from(write)))
 }
 
@@ -52,7 +55,8 @@ pub fn fifo(path: &str, port: File) -> Result<Relay, Failure> {
     if let Some(parent) = std::path::Path::new(path).parent() {
         std::fs::create_dir_all(parent).map_err(fail)?;
     }
-    nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o622)).map_err(|cause| fail(cause.into()))?;
+    nix::unistd::mkfifo(path, Mode::from_bits_truncate(0o622))
+        .map_err(|cause| fail(cause.into()))?;
     // Open for both, so that it neither blocks now nor reports an end whenever a writer closes.
     let source = OpenOptions::new()
         .read(true)
@@ -64,8 +68,8 @@ pub fn fifo(path: &str, port: File) -> Result<Relay, Failure> {
 }
 
 fn start(source: File, port: File) -> Result<Relay, Failure> {
-    let (woken, stop) =
-        nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|cause| Failure::new("make a wake pipe", cause))?;
+    let (woken, stop) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
+        .map_err(|cause| Failure::new("make a wake pipe", cause))?;
     let thread = thread::Builder::new()
         .name("relay".to_owned())
         .spawn(move || copy(source, port, &woken))
@@ -77,9 +81,15 @@ fn copy(mut source: File, mut port: File, woken: &OwnedFd) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     let mut last = false;
     loop {
-        let mut fds =
-            [PollFd::new(source.as_fd(), PollFlags::POLLIN), PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
-        let (watched, timeout) = if last { (1, PollTimeout::ZERO) } else { (2, PollTimeout::NONE) };
+        let mut fds = [
+            PollFd::new(source.as_fd(), PollFlags::POLLIN),
+            PollFd::new(woken.as_fd(), PollFlags::POLLIN),
+        ];
+        let (watched, timeout) = if last {
+            (1, PollTimeout::ZERO)
+        } else {
+            (2, PollTimeout::NONE)
+        };
         match poll(&mut fds[..watched], timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(cause) => return Err(cause.into()),
@@ -90,7 +100,11 @@ fn copy(mut source: File, mut port: File, woken: &OwnedFd) -> io::Result<()> {
             match source.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(length) => port.write_all(&buffer[..length])?,
-                Err(cause) if matches!(cause.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(cause)
+                    if matches!(
+                        cause.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) => {}
                 Err(cause) => return Err(cause),
             }
         } else if last {

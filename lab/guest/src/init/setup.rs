@@ -28,7 +28,13 @@ pub fn mount_rest() -> Result<(), Failure> {
         ("devpts", "/dev/pts"),
     ] {
         let _ = std::fs::create_dir_all(target);
-        match mount(Some(kind), target, Some(kind), MsFlags::empty(), None::<&str>) {
+        match mount(
+            Some(kind),
+            target,
+            Some(kind),
+            MsFlags::empty(),
+            None::<&str>,
+        ) {
             // The kernel was built without it; the job finds the directory empty.
             Ok(()) | Err(Errno::ENODEV | Errno::ENOENT) => {}
             Err(cause) => return Err(Failure::new(format!("mount {kind} on {target}"), cause)),
@@ -40,13 +46,15 @@ pub fn mount_rest() -> Result<(), Failure> {
         ("/dev/stdout", "/proc/self/fd/1"),
         ("/dev/stderr", "/proc/self/fd/2"),
     ] {
-        std::os::unix::fs::symlink(target, link).map_err(|cause| Failure::new(format!("link {link}"), cause))?;
+        std::os::unix::fs::symlink(target, link)
+            .map_err(|cause| Failure::new(format!("link {link}"), cause))?;
     }
     Ok(())
 }
 
 fn must(kind: &str, target: &str, data: Option<&str>) -> Result<(), Failure> {
-    std::fs::create_dir_all(target).map_err(|cause| Failure::new(format!("make {target}"), cause))?;
+    std::fs::create_dir_all(target)
+        .map_err(|cause| Failure::new(format!("make {target}"), cause))?;
     match mount(Some(kind), target, Some(kind), MsFlags::empty(), data) {
         // The kernel may have mounted devtmpfs by itself.
         Ok(()) | Err(Errno::EBUSY) => Ok(()),
@@ -57,7 +65,9 @@ fn must(kind: &str, target: &str, data: Option<&str>) -> Result<(), Failure> {
 /// Enables each controller that this boot has; a missing one is a case that tests want, so only noted.
 pub fn controllers(names: &[String]) {
     for name in names {
-        if let Err(cause) = std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", format!("+{name}")) {
+        if let Err(cause) =
+            std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", format!("+{name}"))
+        {
             eprintln!("lab-guest init: controller {name} stays off: {cause}");
         }
     }
@@ -72,7 +82,10 @@ pub fn loopback() -> Result<(), Failure> {
     if status.success() {
         Ok(())
     } else {
-        Err(Failure::new("bring the loopback up", std::io::Error::other(format!("ip: {status}"))))
+        Err(Failure::new(
+            "bring the loopback up",
+            std::io::Error::other(format!("ip: {status}")),
+        ))
     }
 }
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The QEMU command line of a guest."""
+
+import shutil
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from lab.errors import Exit, LabError
+
+
+class Mode(StrEnum):
+    """How guest instructions are executed."""
+
+    KVM = "kvm"
+    """By the processor; figures mean something beyond this lab."""
+    TCG = "tcg"
+    """Emulated, one host thread per guest CPU: the fastest emulation, its timing as noisy as the host."""
+    ICOUNT = "icount"
+    """Emulated on one CPU, one instruction = 1 ns of guest time: repeats, but models neither TLB nor cache."""
+
+
+PORTS = ("verdict", "output", "results")
+"""Names of the virtio-serial ports; each ends in a file of its own on the host."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Host files of one run."""
+
+    initramfs: Path
+    console: Path
+    ports: dict[str, Path]
+
+
+def binary() -> str:
+    """The QEMU program, or a LabError that says how to get it."""
+    path = shutil.which("qemu-system-x86_64")
+    if path is None:
+        raise LabError(Exit.QEMU, "qemu-system-x86_64 is not installed; run `make setup`")
+    return path
+
+
+def accelerator(mode: Mode) -> list[str]:
+    """The options that select `mode`."""
+    match mode:
+        case Mode.KVM:
+            return ["-accel", "kvm", "-cpu", "host"]
+        case Mode.TCG:
+            return ["-accel", "tcg,thread=multi", "-cpu", "max"]
+        case Mode.ICOUNT:
+            return ["-accel", "tcg,thread=single", "-cpu", "max", "-icount", "shift=0,sleep=off"]
+
+
+def _escape(path: Path) -> str:
+    return str(path).replace(",", ",,")
+
+
+def command(
+    program: str, kernel: Path, files: Files, *, mode: Mode, memory_mib: int, cpus: int, append: str
+) -> list[str]:
+    """The whole command line. Without default devices and without configuration files a guest is what is
+    written here and nothing else; -no-reboot with panic=-1 makes a panic end QEMU."""
+    if mode is Mode.ICOUNT and cpus != 1:
+        raise ValueError("instruction-counted time has one CPU")
+    line = f"console=ttyS0 panic=-1 oops=panic {append}".strip()
+    argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35,graphics=off"]
+    argv += accelerator(mode)
+    argv += ["-m", f"{memory_mib}M", "-smp", str(cpus)]
+    argv += ["-kernel", str(kernel), "-initrd", str(files.initramfs), "-append", line]
+    argv += ["-chardev", f"file,id=console,path={_escape(files.console)}", "-serial", "chardev:console"]
+    argv += ["-device", "virtio-serial-pci"]
+    for name in PORTS:
+        argv += ["-chardev", f"file,id={name},path={_escape(files.ports[name])}"]
+        argv += ["-device", f"virtserialport,chardev={name},name={name}"]
+    return argv

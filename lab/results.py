@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Results files: one shape for every command, so that one reader serves all of them.
+
+    {"name", "when", "environment": {...}, "metrics": {...}, "gates": [{"name", "value", "bound", "ok"}]}
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lab.paths import REPO, RESULTS
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A figure a run must reach: `value` as measured, `bound` as a reader would say it (">= 0.97")."""
+
+    name: str
+    value: float | int | str | None
+    bound: str
+    ok: bool
+
+
+_BOUND = re.compile(r"\s*(>=|<=|==|>|<)\s*(-?[0-9.]+)\s*")
+
+
+def gate(name: str, value: float | None, bound: str) -> Gate:
+    """Checks `value` against a bound like ">= 0.97"; a value that could not be measured (None, NaN) fails."""
+    match = _BOUND.fullmatch(bound)
+    if not match:
+        raise ValueError(f"not a bound: {bound!r}")
+    limit = float(match[2])
+    if value is None or value != value:
+        return Gate(name, None, bound, False)
+    ok = {
+        ">=": value >= limit,
+        "<=": value <= limit,
+        "==": value == limit,
+        ">": value > limit,
+        "<": value < limit,
+    }[match[1]]
+    return Gate(name, value, bound, ok)
+
+
+def _output(*argv: str) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=REPO, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return "unknown"
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else "unknown"
+
+
+def environment(kernel_release: str | None, qemu_mode: str, **more: str | int | float | None) -> dict[str, Any]:
+    """What a reader needs to judge the figures: guest kernel, QEMU and its mode, host, tool versions, commit."""
+    qemu = _output("qemu-system-x86_64", "--version").splitlines()
+    redis = re.search(r"\bv=(\S+)", _output("redis-server", "--version"))
+    system = re.search(r'^PRETTY_NAME="?([^"\n]+)', _read("/etc/os-release"), re.MULTILINE)
+    values: dict[str, Any] = {
+        "kernel": kernel_release,
+        "qemu": qemu[0] if qemu else None,
+        "qemu_mode": qemu_mode,
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "host": system[1] if system else None,
+        "redis": redis[1] if redis else None,
+        "revision": _output("git", "describe", "--always", "--dirty", "--tags") or None,
+    }
+    values.update(more)
+    return values
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def write(
+    name: str,
+    environment: dict[str, Any],
+    metrics: dict[str, Any],
+    gates: Sequence[Gate],
+    directory: Path = RESULTS,
+) -> Path:
+    """Writes `directory`/`name`.json whole or not at all, and returns its path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.json"
+    body = {
+        "name": name,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment,
+        "metrics": metrics,
+        "gates": [asdict(one) for one in gates],
+    }
+    temporary = path.with_suffix(f".json.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(body, indent=2, allow_nan=False) + "\n")
+    temporary.replace(path)
+    return path

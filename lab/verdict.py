@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Decides how a run ended, from evidence that the code under test cannot fake into a pass."""
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from lab.errors import Exit
+
+
+class Verdict(StrEnum):
+    """How a run ended; all but PASSED are failures."""
+
+    PASSED = "passed"
+    """argv ended with exit code 0 and the guest powered off by itself."""
+    FAILED = "failed"
+    """argv ended otherwise, or could not be started."""
+    PANIC = "panic"
+    """The guest's kernel panicked."""
+    TIMEOUT = "timeout"
+    """The time was over; QEMU was killed."""
+    DIED = "died"
+    """QEMU ended without the guest's verdict."""
+
+    @property
+    def exit_code(self) -> Exit:
+        """The lab's exit code for a run that ended so."""
+        return {
+            Verdict.PASSED: Exit.OK,
+            Verdict.FAILED: Exit.GUEST_FAILED,
+            Verdict.PANIC: Exit.GUEST_PANIC,
+            Verdict.TIMEOUT: Exit.GUEST_TIMEOUT,
+            Verdict.DIED: Exit.GUEST_DIED,
+        }[self]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known when QEMU is gone."""
+
+    nonce: str
+    verdict: str
+    """Everything that came through the verdict port."""
+    console: str
+    status: int
+    """QEMU's exit status as of subprocess: negative for a signal."""
+    over: str = ""
+    """Why the lab killed QEMU: empty when it did not."""
+    bad_records: int = 0
+
+
+_PANIC = re.compile(r"^(?:\[[ \d.]+\](?:\[[^\]]*\])? ?)?(Kernel panic - not syncing.*)$", re.MULTILINE)
+_SPLAT = re.compile(
+    r"^(?:\[[ \d.]+\](?:\[[^\]]*\])? ?)((?:BUG: (?!soft lockup)|WARNING: |Oops|UBSAN: |KASAN: |INFO: task \S+ blocked"
+    r"|======.*WARNING).*)$",
+    re.MULTILINE,
+)
+
+
+def splats(console: str) -> tuple[str, ...]:
+    """Kernel complaints in a console log. Stalls and soft lock-ups are left out: an emulated CPU that its
+    busy host starves looks just like them."""
+    return tuple(match[1].strip() for match in _SPLAT.finditer(console.replace("\r", "")))
+
+
+def judge(evidence: Evidence) -> tuple[Verdict, int | None, str]:
+    """The verdict, argv's exit code when it has one, and the reason in words (empty for PASSED)."""
+    said = None
+    for line in evidence.verdict.splitlines():
+        who, _, text = line.partition(" ")
+        if who == evidence.nonce:
+            said = text
+    code = int(said[5:]) if said and re.fullmatch(r"exit \d{1,3}", said) else None
+
+    panic = _PANIC.search(evidence.console.replace("\r", ""))
+    if panic:
+        return Verdict.PANIC, code, f"the guest's kernel panicked: {panic[1].strip()}"
+    if evidence.over:
+        after = f" after its verdict ({said})" if said else ""
+        return Verdict.TIMEOUT, code, f"{evidence.over}{after}; QEMU was killed"
+    if evidence.status != 0:
+        how = f"by signal {-evidence.status}" if evidence.status < 0 else f"with exit code {evidence.status}"
+        return Verdict.DIED, code, f"QEMU ended {how}"
+    if said is None:
+        return Verdict.DIED, None, "the guest powered off or reset without a verdict"
+    if code is None:
+        if match := re.fullmatch(r"signal (\d+)", said):
+            return Verdict.FAILED, None, f"killed by signal {match[1]}"
+        return Verdict.FAILED, None, f"the guest's init reports: {said.removeprefix('error ')}"
+    if code != 0:
+        return Verdict.FAILED, code, f"exit code {code}"
+    if evidence.bad_records:
+        return Verdict.FAILED, code, f"{evidence.bad_records} lines in the results channel are no JSON objects"
+    return Verdict.PASSED, 0, ""
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """One line of the results channel as a JSON object, or None if it is anything else."""
+    try:
+        value = json.loads(line.decode(), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

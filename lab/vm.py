@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs one job in a virtual machine of its own and says, beyond doubt, how it ended."""
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+from lab import initramfs, proc, programs, qemu
+from lab.errors import Exit, LabError
+from lab.paths import BUILD
+from lab.qemu import Mode
+from lab.verdict import Evidence, Verdict, judge, parse_record, splats
+
+__all__ = ["Job", "Mode", "Outcome", "Verdict", "run"]
+
+_POLL_S = 0.02
+_CHANNEL_LIMIT = 512 << 20
+_LINE_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run in a guest of its own, as root, below the lab's PID 1."""
+
+    kernel: Path
+    argv: list[str]
+    """Program (an absolute guest path) and arguments."""
+    programs: list[Path] = field(default_factory=list)
+    """Host binaries, copied to the same path together with the shared libraries they load."""
+    files: dict[str, Path] = field(default_factory=dict)
+    """Guest path -> host file, copied as it is."""
+    data: dict[str, bytes] = field(default_factory=dict)
+    """Guest path -> content."""
+    memory_mib: int = 1024
+    cpus: int = 2
+    mode: Mode = Mode.TCG
+    timeout_s: float = 300.0
+    """Wall-clock seconds until QEMU is killed."""
+    append: str = ""
+    """Added to the kernel command line."""
+    env: dict[str, str] = field(default_factory=dict)
+    """Added to argv's environment. LAB_CONTROLLERS chooses the cgroup v2 controllers that PID 1 enables."""
+    name: str = "job"
+    """Names the run's directory under build/vm/."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended and what it left."""
+
+    verdict: Verdict
+    exit_code: int | None
+    """argv's exit code; None when it was killed or nobody knows."""
+    records: list[dict[str, Any]]
+    """The JSON objects that came through the results channel, in order."""
+    output: Path
+    """argv's stdout and stderr."""
+    console: Path
+    """The guest's kernel log."""
+    seconds: float
+    """Wall-clock time from QEMU's start to its end."""
+    reason: str = ""
+    """Why the verdict is not PASSED, with the console log's path; empty when it is."""
+    splats: tuple[str, ...] = ()
+    """Kernel warnings and bugs in the console log."""
+
+    def check(self, what: str) -> None:
+        """Raises a LabError with the verdict's own exit code unless the run passed."""
+        if self.verdict is not Verdict.PASSED:
+            raise LabError(self.verdict.exit_code, f"{what}: {self.reason}\n{proc.tail(self.output)}")
+
+
+class _Channel:
+    """Reads a growing file of JSON lines."""
+
+    def __init__(self, path: Path, on_record: Callable[[dict[str, Any]], None] | None) -> None:
+        self._file = path.open("rb")
+        self._rest = b""
+        self._on_record = on_record
+        self.records: list[dict[str, Any]] = []
+        self.bad = 0
+
+    def poll(self) -> None:
+        while data := self._file.read(1 << 20):
+            lines = (self._rest + data).split(b"\n")
+            self._rest = lines.pop()
+            for line in lines:
+                self._take(line)
+            if len(self._rest) > _LINE_LIMIT:
+                self._rest = b""
+                self.bad += 1
+
+    def _take(self, line: bytes) -> None:
+        record = parse_record(line)
+        if record is None:
+            self.bad += 1
+            return
+        self.records.append(record)
+        if self._on_record:
+            self._on_record(record)
+
+    def close(self) -> None:
+        self.poll()
+        if self._rest:
+            # Cut off in the middle of a line.
+            self.bad += 1
+        self._file.close()
+
+
+def _directory(name: str) -> tuple[Path, IO[str]]:
+    """An empty directory for one run, and the lock that keeps it from a second run of the same name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
+        raise ValueError(f"not a name for a run: {name!r}")
+    base = BUILD / "vm"
+    base.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        path = base / (name if number == 1 else f"{name}.{number}")
+        lock = (base / f".{path.name}.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            number += 1
+            continue
+        if path.exists():
+            shutil.rmtree(path)
+        path.mkdir()
+        return path, lock
+
+
+def _job_file(job: Job, nonce: str) -> bytes:
+    records = [f"nonce={nonce}", *(f"arg={word}" for word in job.argv)]
+    records += [f"env={name}={value}" for name, value in job.env.items()]
+    if any("\0" in record for record in records):
+        raise ValueError("a NUL byte in argv or environment")
+    return "".join(f"{record}\0" for record in records).encode()
+
+
+def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> Outcome:
+    """Boots `job` and waits for its end; `on_record` is called for each result as it comes.
+
+    Only what prevents a run from starting is raised, as LabError; how it ended is in the Outcome.
+    """
+    program = qemu.binary()
+    init = programs.guest()
+    if not job.kernel.is_file():
+        raise LabError(Exit.QEMU, f"no kernel image at {job.kernel}; run `make kernel`")
+    directory, lock = _directory(job.name)
+    nonce = secrets.token_hex(16)
+    with lock:
+        files = qemu.Files(
+            initramfs=directory / "initramfs.cpio",
+            console=directory / "console.log",
+            ports={"verdict": directory / "verdict", "output": directory / "output.log"}
+            | {"results": directory / "results.jsonl"},
+        )
+        image = BytesIO()
+        job_file = {"/lab/job": _job_file(job, nonce)}
+        initramfs.build(image, init, job.programs, job.files, {**job.data, **job_file})
+        files.initramfs.touch(mode=0o600)
+        files.initramfs.write_bytes(image.getbuffer())
+        del image
+        for path in (files.console, *files.ports.values()):
+            path.touch()
+        argv = qemu.command(
+            program,
+            job.kernel,
+            files,
+            mode=job.mode,
+            memory_mib=job.memory_mib,
+            cpus=job.cpus,
+            append=job.append,
+        )
+        try:
+            return _watch(job, argv, files, directory / "qemu.log", nonce, on_record)
+        finally:
+            # Large, holds the nonce, and is rebuilt from the job at any time.
+            files.initramfs.unlink(missing_ok=True)
+
+
+def _watch(
+    job: Job,
+    argv: list[str],
+    files: qemu.Files,
+    log: Path,
+    nonce: str,
+    on_record: Callable[[dict[str, Any]], None] | None,
+) -> Outcome:
+    channel = _Channel(files.ports["results"], on_record)
+    over = ""
+    with log.open("wb") as out:
+        begin = time.monotonic()
+        process = proc.start(argv, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None and not over:
+                time.sleep(_POLL_S)
+                channel.poll()
+                over = _over(job, files, time.monotonic() - begin)
+            seconds = time.monotonic() - begin
+        finally:
+            killed = process.poll() is None
+            proc.stop(process)
+        channel.close()
+
+    console = _text(files.console)
+    evidence = Evidence(
+        nonce=nonce,
+        verdict=_text(files.ports["verdict"]),
+        console=console,
+        status=process.returncode,
+        over=over if killed else "",
+        bad_records=channel.bad,
+    )
+    verdict, code, reason = judge(evidence)
+    if reason:
+        complaint = _text(log).strip()
+        if verdict is Verdict.DIED and complaint:
+            reason += f" (QEMU said: {complaint})"
+        reason += f"; console log: {files.console}"
+    return Outcome(
+        verdict=verdict,
+        exit_code=code,
+        records=channel.records,
+        output=files.ports["output"],
+        console=files.console,
+        seconds=seconds,
+        reason=reason,
+        splats=splats(console),
+    )
+
+
+def _over(job: Job, files: qemu.Files, seconds: float) -> str:
+    """Why the run must end now, or nothing."""
+    if seconds > job.timeout_s:
+        return f"no end after {job.timeout_s:g} s"
+    for path in (files.console, *files.ports.values()):
+        if path.stat().st_size > _CHANNEL_LIMIT:
+            return f"more than {_CHANNEL_LIMIT >> 20} MiB in {path.name}"
+    return ""
+
+
+def _text(path: Path) -> str:
+    """The end of a file that a guest wrote, whatever is in it."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - (64 << 20)))
+        return file.read().decode(errors="replace")
