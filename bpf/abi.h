@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the BPF programs and mthp_ext agree on: the tunables, the state kept
+ * per cgroup, the events.  Plain C with fixed-width types and no implicit
+ * padding; src/abi.rs mirrors it and a unit test compares every offset.
+ *
+ * Change MTHP_ABI with any change of layout or meaning: `mthp_ext status` may
+ * look at maps that another version loaded, and refuses those it cannot read.
+ */
+#ifndef MTHP_ABI_H
+#define MTHP_ABI_H
+
+#ifdef __bpf__
+#include "kernel.h"
+#else
+#include <linux/types.h>
+#endif
+
+#define MTHP_MAGIC	0x6d746870u	/* "mthp" */
+#define MTHP_ABI	1u
+
+/* Every order but 0: order 0 is always allowed and never in a mask. */
+#define MTHP_ALL_ORDERS	(~1ULL)
+
+/* No memory.high and no memory.max on the path to the root. */
+#define MTHP_NO_LIMIT	(~0ULL)
+
+/* Value of max_order that caps nothing. */
+#define MTHP_NO_MAX_ORDER	63u
+
+/* VM_HUGEPAGE: its bit has not moved since it exists (2.6.38). */
+#define MTHP_VM_HUGEPAGE	(1ULL << 29)
+
+/* Why memory is being allocated: `type` of mthp_choose in our own numbering. */
+enum mthp_reason {
+	MTHP_FAULT,
+	MTHP_SWAPIN,
+	MTHP_KHUGEPAGED,
+	MTHP_COLLAPSE,		/* MADV_COLLAPSE: asked for by the program */
+	MTHP_NR_REASONS,
+	MTHP_UNKNOWN = MTHP_NR_REASONS,
+};
+
+/* The rules.  As bits: which are on, and which of them narrowed an answer. */
+enum mthp_rule {
+	MTHP_PRESSURE,
+	MTHP_SMALL,
+	MTHP_HEADROOM,
+	MTHP_MAX_ORDER,
+	MTHP_NR_RULES,
+};
+
+#define MTHP_RULE(name)	(1u << MTHP_##name)
+
+/* Set by mthp_ext before load and constant from then on. */
+struct mthp_tunables {
+	__u32 magic;		/* MTHP_MAGIC */
+	__u32 abi;		/* MTHP_ABI */
+	__u32 rules;		/* MTHP_RULE() bits that are on */
+	__u32 page_shift;	/* of the base page: 12, 14 or 16 */
+	__u32 max_order;	/* largest order ever allowed */
+	__u32 narrow_advised;	/* 1: the rules bind MADV_HUGEPAGE memory as well */
+	__u32 psi_full;		/* 1: judge by "full" stall, 0: by "some" */
+	__u32 pad;
+	__u64 threshold_ns;	/* stall within one window that is high pressure */
+	__u64 window_ns;
+	__u64 min_memory;	/* anon+shmem bytes below which a cgroup is small */
+	__u64 headroom_factor;	/* K: a folio may take 1/K of the headroom; >= 1 */
+};
+
+/* Pressure verdict of one cgroup and what it rests on. */
+struct mthp_stall {
+	__u64 anchor_ns;	/* when the running window began */
+	__u64 anchor_stall_ns;	/* total stall at that time */
+	__u64 stall_ns;		/* stall of the last judgement ... */
+	__u64 elapsed_ns;	/* ... and the time it was gathered in */
+	__u32 high;		/* the verdict */
+	__u32 seen;		/* 0: no anchor yet */
+};
+
+/* Value of the cgroup storage map. */
+struct mthp_cgroup {
+	struct mthp_stall stall;
+	__u64 scanned_ns;	/* last scan, CLOCK_MONOTONIC; 0: none yet */
+	__u64 memory_bytes;	/* anon+shmem at the last scan */
+	__u64 usage_pages;	/* charged pages at the last scan */
+	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
+	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
+	/* The decision last reported, and the limit on how often that is. */
+	__u64 told[MTHP_NR_REASONS];
+	__u64 told_ns;
+	__u64 muted;		/* calls that found a change but had to keep it to themselves */
+	/*
+	 * Counters are plain increments: two CPUs may lose one to each other.
+	 * They show proportions; an atomic per fault would cost more than the rule.
+	 */
+	__u64 asked[MTHP_NR_REASONS];
+	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
+};
+
+/* One changed decision, sent through the ring buffer. */
+struct mthp_event {
+	__u64 t_ns;		/* CLOCK_MONOTONIC */
+	__u64 cgroup_id;
+	__u64 from[MTHP_NR_REASONS];
+	__u64 to[MTHP_NR_REASONS];
+	__u64 stall_ns;
+	__u64 elapsed_ns;
+	__u64 memory_bytes;
+	__u64 headroom_bytes;	/* MTHP_NO_LIMIT: none */
+	__u64 muted;		/* changes not reported since the last event of this cgroup */
+	__u32 rules;		/* MTHP_RULE() bits that narrow `to` */
+	__u32 memory_known;
+};
+
+#endif /* MTHP_ABI_H */

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The decision: facts and tunables in, allowed orders out.  Pure, so that the
+ * BPF programs, `mthp_ext status` and the host unit tests run the same lines.
+ */
+#ifndef MTHP_DECIDE_H
+#define MTHP_DECIDE_H
+
+#include "abi.h"
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
+/* What is known when memory is asked for. */
+struct mthp_facts {
+	__u64 orders;		/* the offer; only these can be allowed */
+	__u64 vm_flags;
+	__u64 memory_bytes;	/* anon+shmem of the cgroup, if memory_known */
+	__u64 headroom_bytes;	/* until the nearest limit; MTHP_NO_LIMIT */
+	__u32 reason;		/* enum mthp_reason */
+	__u32 pressure;		/* verdict of mthp_stall_step() */
+	__u32 memory_known;
+	__u32 populated;	/* 0: memory_bytes says nothing about who comes next */
+};
+
+/*
+ * Do the rules bind this request at all?  Forced collapse is the program's own
+ * explicit wish, and so is MADV_HUGEPAGE unless the admin said otherwise.  A
+ * reason this version does not know must pass unchanged.
+ */
+static __always_inline int mthp_governed(__u32 reason, __u64 vm_flags,
+					 const volatile struct mthp_tunables *t)
+{
+	if (reason >= MTHP_COLLAPSE)
+		return 0;
+	return t->narrow_advised || !(vm_flags & MTHP_VM_HUGEPAGE);
+}
+
+/* All bits up to the highest one set in @x. */
+static __always_inline __u64 mthp_fill_down(__u64 x)
+{
+	x |= x >> 1;
+	x |= x >> 2;
+	x |= x >> 4;
+	x |= x >> 8;
+	x |= x >> 16;
+	x |= x >> 32;
+	return x;
+}
+
+/*
+ * Orders whose folio fits @factor times into @headroom bytes.  Dividing rather
+ * than multiplying cannot overflow, and order n fits k pages iff bit n is not
+ * above k's highest bit: no loop over orders, no PMD order in the code.
+ */
+static __always_inline __u64 mthp_headroom_orders(__u64 headroom, __u64 factor,
+						  __u32 page_shift)
+{
+	__u64 pages;
+
+	if (headroom == MTHP_NO_LIMIT)
+		return ~0ULL;
+	pages = (headroom >> page_shift) / (factor ? factor : 1);
+	return mthp_fill_down(pages);
+}
+
+/*
+ * Returns the allowed orders, always a subset of facts->orders.  @rules gets a
+ * bit for each rule that alone would have taken something from the offer.
+ */
+static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
+					 const volatile struct mthp_tunables *t,
+					 __u32 *rules)
+{
+	__u64 allowed = f->orders, fits;
+	__u32 on = t->rules, why = 0;
+
+	*rules = 0;
+	if (!mthp_governed(f->reason, f->vm_flags, t) || !f->orders)
+		return f->orders;
+
+	/* Under pressure every large folio is one that gets swapped whole. */
+	if ((on & MTHP_RULE(PRESSURE)) && f->pressure) {
+		why |= MTHP_RULE(PRESSURE);
+		allowed = 0;
+	}
+	/*
+	 * A small cgroup wastes most of a large folio at first touch.  Swapping
+	 * in and khugepaged act on memory in use: free.  An empty cgroup is not
+	 * small: nobody is there to judge.
+	 */
+	if ((on & MTHP_RULE(SMALL)) && f->reason == MTHP_FAULT &&
+	    f->memory_known && f->populated && f->memory_bytes < t->min_memory) {
+		why |= MTHP_RULE(SMALL);
+		allowed = 0;
+	}
+	if (on & MTHP_RULE(HEADROOM)) {
+		fits = mthp_headroom_orders(f->headroom_bytes, t->headroom_factor,
+					    t->page_shift);
+		if (f->orders & ~fits)
+			why |= MTHP_RULE(HEADROOM);
+		allowed &= fits;
+	}
+	if ((on & MTHP_RULE(MAX_ORDER)) && t->max_order < 63) {
+		fits = (2ULL << t->max_order) - 1;
+		if (f->orders & ~fits)
+			why |= MTHP_RULE(MAX_ORDER);
+		allowed &= fits;
+	}
+	*rules = why;
+	return allowed;
+}
+
+#endif /* MTHP_DECIDE_H */

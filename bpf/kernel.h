@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The few kernel types the policies touch, cut down to the fields they read.
+ * CO-RE finds the real offsets in the running kernel's BTF at load time, so no
+ * vmlinux.h, and no built kernel, is needed to compile.
+ */
+#ifndef MTHP_KERNEL_H
+#define MTHP_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+/* bpf(2) constants; part of the UAPI, but newer than some distributions' headers. */
+enum {
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_CGRP_STORAGE = 32,
+};
+
+enum {
+	BPF_F_NO_PREALLOC = 1U << 0,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1U << 0,
+};
+
+/* Values are placeholders wherever CO-RE replaces them by the kernel's. */
+enum tva_type {
+	TVA_SMAPS,
+	TVA_PAGEFAULT,
+	TVA_KHUGEPAGED,
+	TVA_FORCED_COLLAPSE,
+	TVA_SWAPIN,
+};
+
+enum cgroup_subsys_id {
+	memory_cgrp_id,
+};
+
+enum node_stat_item {
+	NR_ANON_MAPPED,
+	NR_SHMEM,
+};
+
+enum psi_states {
+	PSI_MEM_SOME,
+	PSI_MEM_FULL,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	int level;
+	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[1];
+};
+
+struct page_counter {
+	atomic_long_t usage;
+	unsigned long high;
+	unsigned long max;
+	struct page_counter *parent;
+};
+
+struct mem_cgroup {
+	struct cgroup_subsys_state css;
+	struct page_counter memory;
+};
+
+struct task_struct;
+struct bpf_iter_meta;
+
+struct bpf_iter__cgroup {
+	struct bpf_iter_meta *meta;
+	struct cgroup *cgroup;
+};
+
+#pragma clang attribute pop
+
+struct bpf_iter_css_task {
+	__u64 __opaque[1];
+} __attribute__((aligned(8)));
+
+enum {
+	CSS_TASK_ITER_PROCS = 1U << 0,
+};
+
+struct bpf_mthp_ops {
+	unsigned long (*mthp_choose)(struct cgroup *cgrp, enum tva_type type,
+				     unsigned long vm_flags, unsigned long orders);
+};
+
+#endif /* MTHP_KERNEL_H */

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The proposal's rule: 4 KiB while the cgroup stalls on memory, and 4 KiB on
+ * fault while it is small.  It needs the scan, and reacts when stall has shown.
+ */
+#define MTHP_POLICY_RULES	(MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | MTHP_RULE(MAX_ORDER))
+
+#include "choose.bpf.h"
+#include "pressure.bpf.h"
+
+SEC("struct_ops/mthp_choose")
+unsigned long BPF_PROG(reactive_choose, struct cgroup *cgrp, enum tva_type type,
+		       unsigned long vm_flags, unsigned long orders)
+{
+	return mthp_answer(cgrp, type, vm_flags, orders);
+}
+
+SEC(".struct_ops.link")
+struct bpf_mthp_ops reactive = {
+	.mthp_choose = (void *)reactive_choose,
+};

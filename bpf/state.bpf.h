@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Maps, tunables and the per-cgroup state that every policy shares, and the
+ * report of a changed decision.
+ */
+#ifndef MTHP_STATE_BPF_H
+#define MTHP_STATE_BPF_H
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+#include "decide.h"
+#include "headroom.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/*
+ * In .rodata: constants to the verifier, which drops the rules that are off.
+ * The policy file says which rules it has; mthp_ext reads them from here.
+ */
+const volatile struct mthp_tunables tunables = {
+	.magic = MTHP_MAGIC,
+	.abi = MTHP_ABI,
+	.rules = MTHP_POLICY_RULES,
+};
+
+/* Freed with the cgroup, by the kernel. */
+struct {
+	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct mthp_cgroup);
+} mthp_cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} mthp_events SEC(".maps");
+
+/* A cgroup whose headroom wavers must not flood the log: one line per this. */
+#define MTHP_TELL_EVERY_NS	100000000ULL
+
+extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
+extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+
+static __always_inline void mthp_state_init(struct mthp_cgroup *state)
+{
+	for (int r = 0; r < MTHP_NR_REASONS; r++)
+		state->told[r] = MTHP_ALL_ORDERS;
+}
+
+/* Pressure verdict of the nearest ancestor that has one; 0 without any. */
+static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
+{
+	struct mthp_cgroup *state;
+	struct cgroup *up;
+	__u32 high = 0;
+	int level;
+
+	for (level = cgrp->level - 1; level >= 0 && level < MTHP_MAX_DEPTH; level--) {
+		up = bpf_cgroup_ancestor(cgrp, level);
+		if (!up)
+			break;
+		state = bpf_cgrp_storage_get(&mthp_cgroups, up, 0, 0);
+		if (state)
+			high = state->stall.high;
+		bpf_cgroup_release(up);
+		if (state)
+			break;
+	}
+	return high;
+}
+
+/*
+ * First request of a cgroup the scan has not met yet.  It gets its state here,
+ * with the verdict it inherits, so that only this one request walks up.
+ */
+static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
+{
+	struct mthp_cgroup *state;
+	__u32 high = mthp_inherited_pressure(cgrp);
+
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0,
+				     BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!state)
+		return 0;
+	mthp_state_init(state);
+	state->stall.high = high;
+	return state;
+}
+
+/* Facts about the cgroup; the caller adds those about the request. */
+static __always_inline void mthp_cgroup_facts(struct mthp_facts *f,
+					      const struct mthp_cgroup *state,
+					      const struct mthp_room *room)
+{
+	__u64 grown;
+
+	f->headroom_bytes = room->headroom_bytes;
+	f->pressure = state->stall.high;
+	f->memory_known = state->memory_known;
+	f->populated = state->populated;
+	/*
+	 * What was charged since the scan may be anon or shmem: count it as such,
+	 * or a program that starts and fills its heap would stay small for up to
+	 * a window.
+	 */
+	grown = room->usage_pages > state->usage_pages ?
+		room->usage_pages - state->usage_pages : 0;
+	f->memory_bytes = state->memory_bytes + (grown << tunables.page_shift);
+}
+
+/*
+ * Report the decision of @state's cgroup if it is not the one last reported.
+ * @hurry: from the scan, which is rare; a request is bound to the rate limit.
+ * What cannot be sent now stays a difference and is sent by a later call.
+ */
+static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state,
+				const struct mthp_room *room, int hurry)
+{
+	__u64 to[MTHP_NR_REASONS], now, before;
+	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
+	struct mthp_event *e;
+	__u32 rules, all = 0;
+	int r, changed = 0;
+
+	if (!cgrp || !state || !room)
+		return 0;
+	before = state->told_ns;
+	now = hurry ? bpf_ktime_get_ns() : bpf_ktime_get_coarse_ns();
+	if (!hurry && now - before < MTHP_TELL_EVERY_NS) {
+		state->muted++;
+		return 0;
+	}
+
+	mthp_cgroup_facts(&f, state, room);
+	for (r = 0; r < MTHP_NR_REASONS; r++) {
+		f.reason = r;
+		to[r] = mthp_decide(&f, &tunables, &rules);
+		all |= rules;
+		changed |= to[r] != state->told[r];
+	}
+	if (!changed)
+		return 0;
+	/* Another CPU may have found the same change: one of them reports it. */
+	if (__sync_val_compare_and_swap(&state->told_ns, before, now) != before)
+		return 0;
+
+	e = bpf_ringbuf_reserve(&mthp_events, sizeof(*e), 0);
+	if (!e) {
+		state->muted++;
+		return 0;
+	}
+	e->t_ns = now;
+	e->cgroup_id = cgrp->kn->id;
+	for (r = 0; r < MTHP_NR_REASONS; r++) {
+		e->from[r] = state->told[r];
+		e->to[r] = to[r];
+		state->told[r] = to[r];
+	}
+	e->stall_ns = state->stall.stall_ns;
+	e->elapsed_ns = state->stall.elapsed_ns;
+	e->memory_bytes = f.memory_bytes;
+	e->headroom_bytes = f.headroom_bytes;
+	e->muted = state->muted;
+	e->rules = all;
+	e->memory_known = f.memory_known;
+	state->muted = 0;
+	bpf_ringbuf_submit(e, 0);
+	return 1;
+}
+
+#endif /* MTHP_STATE_BPF_H */

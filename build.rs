@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Compiles the BPF policies and the host copy of the decision function.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use libbpf_cargo::SkeletonBuilder;
+
+/// One object per policy: bpf/NAME.bpf.c.
+const POLICIES: [&str; 3] = ["adaptive", "headroom", "reactive"];
+
+/// Oldest clang that compiles the policies into something the verifier takes.
+const OLDEST_CLANG: u32 = 17;
+
+fn major_version(clang: &Path) -> Option<u32> {
+    let out = Command::new(clang).arg("-dumpversion").output().ok()?;
+    let text = String::from_utf8(out.stdout).ok()?;
+    text.trim().split('.').next()?.parse().ok()
+}
+
+/// `$CLANG` if set, else clang-19, else any clang that is new enough.
+fn find_clang() -> Result<PathBuf, String> {
+    println!("cargo:rerun-if-env-changed=CLANG");
+    if let Some(chosen) = env::var_os("CLANG") {
+        return Ok(chosen.into());
+    }
+    for name in ["clang-19", "clang"] {
+        let path = PathBuf::from(name);
+        if major_version(&path).is_some_and(|v| v >= OLDEST_CLANG) {
+            return Ok(path);
+        }
+    }
+    Err(format!(
+        "no clang >= {OLDEST_CLANG} found: install clang-19, or name one in $CLANG"
+    ))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let clang = find_clang()?;
+
+    for entry in fs::read_dir("bpf")? {
+        println!("cargo:rerun-if-changed={}", entry?.path().display());
+    }
+    println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed=src/decide.c");
+
+    for policy in POLICIES {
+        SkeletonBuilder::new()
+            .source(format!("bpf/{policy}.bpf.c"))
+            .obj(out.join(format!("{policy}.bpf.o")))
+            .clang(&clang)
+            // v3: atomics with a result, and 32-bit arithmetic
+            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"])
+            .build()?;
+    }
+    cc::Build::new()
+        .file("src/decide.c")
+        .include("bpf")
+        .warnings(true)
+        .warnings_into_errors(true)
+        .compile("mthp_decide");
+    Ok(())
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Mirror of `bpf/abi.h` and of the facts in `bpf/decide.h`.
+//!
+//! The structs are written out rather than generated: a unit test compiles the
+//! headers with the host's C compiler and compares every size and offset.
+
+/// First word of [`Tunables`].
+pub const MAGIC: u32 = 0x6d74_6870;
+/// Version of the layout and its meaning.
+pub const ABI: u32 = 1;
+/// Every order but 0, which is always allowed.
+pub const ALL_ORDERS: u64 = !1;
+/// Headroom of a cgroup without any limit on its path.
+pub const NO_LIMIT: u64 = u64::MAX;
+/// Value of `max_order` that caps nothing.
+pub const NO_MAX_ORDER: u32 = 63;
+/// Number of reasons for which the kernel asks.
+pub const NR_REASONS: usize = 4;
+/// Number of rules a policy can have.
+pub const NR_RULES: usize = 4;
+
+/// Name of the cgroup storage map.
+pub const CGROUPS_MAP: &str = "mthp_cgroups";
+/// Name of the ring buffer of changed decisions.
+pub const EVENTS_MAP: &str = "mthp_events";
+/// Name of the scan program; absent in policies that need no scan.
+pub const SCAN_PROG: &str = "mthp_scan";
+
+/// `struct mthp_tunables`: constants of a loaded policy.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in bpf/abi.h")]
+pub struct Tunables {
+    pub magic: u32,
+    pub abi: u32,
+    pub rules: u32,
+    pub page_shift: u32,
+    pub max_order: u32,
+    pub narrow_advised: u32,
+    pub psi_full: u32,
+    pub pad: u32,
+    pub threshold_ns: u64,
+    pub window_ns: u64,
+    pub min_memory: u64,
+    pub headroom_factor: u64,
+}
+
+/// `struct mthp_stall`: a cgroup's pressure verdict and what it rests on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in bpf/abi.h")]
+pub struct Stall {
+    pub anchor_ns: u64,
+    pub anchor_stall_ns: u64,
+    pub stall_ns: u64,
+    pub elapsed_ns: u64,
+    pub high: u32,
+    pub seen: u32,
+}
+
+/// `struct mthp_cgroup`: what the programs keep per cgroup.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in bpf/abi.h")]
+pub struct CgroupState {
+    pub stall: Stall,
+    pub scanned_ns: u64,
+    pub memory_bytes: u64,
+    pub usage_pages: u64,
+    pub memory_known: u32,
+    pub populated: u32,
+    pub told: [u64; NR_REASONS],
+    pub told_ns: u64,
+    pub muted: u64,
+    pub asked: [u64; NR_REASONS],
+    pub narrowed: [[u64; NR_RULES]; NR_REASONS],
+}
+
+/// `struct mthp_event`: one changed decision.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in bpf/abi.h")]
+pub struct Event {
+    pub t_ns: u64,
+    pub cgroup_id: u64,
+    pub from: [u64; NR_REASONS],
+    pub to: [u64; NR_REASONS],
+    pub stall_ns: u64,
+    pub elapsed_ns: u64,
+    pub memory_bytes: u64,
+    pub headroom_bytes: u64,
+    pub muted: u64,
+    pub rules: u32,
+    pub memory_known: u32,
+}
+
+/// `struct mthp_facts`: input of the decision.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in bpf/decide.h")]
+pub struct Facts {
+    pub orders: u64,
+    pub vm_flags: u64,
+    pub memory_bytes: u64,
+    pub headroom_bytes: u64,
+    pub reason: u32,
+    pub pressure: u32,
+    pub memory_known: u32,
+    pub populated: u32,
+}
+
+/// Marks the structs above: every bit pattern is a value, and there is no padding.
+///
+/// # Safety
+/// Only for `repr(C)` structs made of integers without implicit padding.
+pub unsafe trait Plain: Copy {}
+// SAFETY: integers only, explicit padding; the layout test below checks it.
+unsafe impl Plain for Tunables {}
+// SAFETY: as above.
+unsafe impl Plain for CgroupState {}
+// SAFETY: as above.
+unsafe impl Plain for Event {}
+
+/// Reads a struct from bytes the kernel wrote; `None` if the length is another.
+pub fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() != size_of::<T>() {
+        return None;
+    }
+    // SAFETY: the length was checked, and any bytes are a valid `T` (Plain).
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The bytes of a struct, as the kernel shall see them.
+pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `T` has no padding (Plain), so all its bytes are initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+    use std::process::Command;
+
+    /// Compiles a C program against the headers and returns the numbers it prints.
+    fn measured(expressions: &[String]) -> Vec<usize> {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("abi.c");
+        let program = dir.path().join("abi");
+        let prints: String =
+            expressions.iter().map(|e| format!("printf(\"%zu\\n\", (size_t)({e}));\n")).collect();
+        std::fs::write(
+            &source,
+            format!(
+                "#include <stdio.h>\n#include <stddef.h>\n#include \"decide.h\"\nint main(void)\n{{\n{prints}return 0;\n}}\n"
+            ),
+        )
+        .unwrap();
+        let bpf = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+        let status = Command::new("cc")
+            .args(["-I", bpf, "-o"])
+            .args([&program, &source])
+            .status()
+            .expect("the host's C compiler");
+        assert!(status.success(), "the headers compile on the host");
+        let out = Command::new(&program).output().unwrap();
+        String::from_utf8(out.stdout).unwrap().lines().map(|l| l.parse().unwrap()).collect()
+    }
+
+    macro_rules! layout {
+        ($test:ident, $c:literal, $rust:ty, [$($field:ident),* $(,)?]) => {
+            #[test]
+            fn $test() {
+                let mut c = vec![format!("sizeof(struct {})", $c)];
+                let mut rust = vec![size_of::<$rust>()];
+                $(
+                    c.push(format!("offsetof(struct {}, {})", $c, stringify!($field)));
+                    rust.push(offset_of!($rust, $field));
+                )*
+                assert_eq!(measured(&c), rust);
+            }
+        };
+    }
+
+    layout!(tunables_match_the_header, "mthp_tunables", Tunables, [
+        magic, abi, rules, page_shift, max_order, narrow_advised, psi_full, pad, threshold_ns,
+        window_ns, min_memory, headroom_factor,
+    ]);
+    layout!(stall_matches_the_header, "mthp_stall", Stall, [
+        anchor_ns, anchor_stall_ns, stall_ns, elapsed_ns, high, seen,
+    ]);
+    layout!(cgroup_state_matches_the_header, "mthp_cgroup", CgroupState, [
+        stall, scanned_ns, memory_bytes, usage_pages, memory_known, populated, told, told_ns,
+        muted, asked, narrowed,
+    ]);
+    layout!(event_matches_the_header, "mthp_event", Event, [
+        t_ns, cgroup_id, from, to, stall_ns, elapsed_ns, memory_bytes, headroom_bytes, muted,
+        rules, memory_known,
+    ]);
+    layout!(facts_match_the_header, "mthp_facts", Facts, [
+        orders, vm_flags, memory_bytes, headroom_bytes, reason, pressure, memory_known, populated,
+    ]);
+
+    #[test]
+    fn constants_match_the_header() {
+        let c = ["MTHP_MAGIC", "MTHP_ABI", "MTHP_NO_MAX_ORDER", "MTHP_NR_REASONS", "MTHP_NR_RULES"];
+        let c: Vec<String> = c.iter().map(|&name| name.to_owned()).collect();
+        let rust =
+            [MAGIC as usize, ABI as usize, NO_MAX_ORDER as usize, NR_REASONS, NR_RULES];
+        assert_eq!(measured(&c), rust);
+    }
+
+    #[test]
+    fn bytes_of_another_length_are_refused() {
+        assert!(from_bytes::<Event>(&[0; 3]).is_none());
+        let t = Tunables { magic: MAGIC, abi: ABI, ..Tunables::default() };
+        assert_eq!(from_bytes::<Tunables>(as_bytes(&t)), Some(t));
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The command line.  Doc comments here are the help texts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::abi;
+use crate::errors::{EXIT_CODES, Error, Result};
+use crate::units;
+
+/// Page-size policy per cgroup: makes transparent huge pages safe under memory
+/// pressure
+///
+/// A BPF policy in the kernel narrows the page sizes that a cgroup may get, per
+/// reason and moment by moment. Stopping mthp_ext, whichever way, restores the
+/// system's own setting within one page fault.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Attach a policy and keep it fed until stopped (SIGINT, SIGTERM)
+    #[command(after_help = EXIT_CODES)]
+    Run(RunArgs),
+    /// Show what is attached where, and what each cgroup may use now and why
+    #[command(after_help = EXIT_CODES)]
+    Status(OutputArgs),
+    /// Show what this kernel can do; changes nothing
+    #[command(after_help = EXIT_CODES)]
+    Support(OutputArgs),
+}
+
+/// The policies; one BPF object each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// 4 KiB while the cgroup stalls on memory; 4 KiB on fault while it is small
+    Reactive,
+    /// An order only while its folio fits K times before the nearest limit
+    Headroom,
+    /// What both allow
+    Adaptive,
+}
+
+impl Policy {
+    /// The name used everywhere.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Reactive => "reactive",
+            Policy::Headroom => "headroom",
+            Policy::Adaptive => "adaptive",
+        }
+    }
+
+    /// Does it judge by PSI, and so need the scan?
+    pub fn needs_psi(self) -> bool {
+        !matches!(self, Policy::Headroom)
+    }
+}
+
+/// Which stall counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pressure {
+    /// Time in which at least one task stalled on memory
+    Some,
+    /// Time in which every non-idle task did
+    Full,
+}
+
+/// Options of `status` and `support`.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Cgroup to attach to; binds all its descendants, also those made later
+    #[arg(long, value_name = "PATH", default_value = "/sys/fs/cgroup")]
+    pub root: PathBuf,
+
+    /// Which policy
+    #[arg(long, value_enum, default_value = "adaptive")]
+    pub policy: Policy,
+
+    /// Stall within one window that counts as high pressure; above 0, at most the window
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::duration)]
+    pub threshold: Duration,
+
+    /// Window of the pressure rule and interval of the scan; 100ms to 10s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub window: Duration,
+
+    /// Anon+shmem below which a cgroup is small; 0 turns the rule off
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = units::size)]
+    pub min_memory: u64,
+
+    /// Largest order ever allowed (pages of 2^N base pages); 0 to 62
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=62))]
+    pub max_order: Option<u32>,
+
+    /// Kind of stall to judge by
+    #[arg(long, value_enum, default_value = "full")]
+    pub pressure: Pressure,
+
+    /// K: a folio must fit K times before the nearest limit; 1 to 1048576
+    #[arg(long, value_name = "K", default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub headroom_factor: u64,
+
+    /// Let the rules bind memory that asked for huge pages (MADV_HUGEPAGE) as well
+    #[arg(long)]
+    pub narrow_advised: bool,
+
+    /// Print JSON lines instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bounds of `--window`.  Longer ones the kernel's PSI triggers refuse; with
+/// shorter ones the scan, once per window, would itself become a load.
+const WINDOW: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(10);
+
+impl RunArgs {
+    /// Checks the values against each other.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with the range that was left.
+    pub fn check(&self) -> Result<()> {
+        if !WINDOW.contains(&self.window) {
+            return Err(Error::Usage(format!(
+                "--window {:?} is out of range: it must be from 100ms to 10s, \
+                 the range in which a PSI trigger and a scan make sense.",
+                self.window
+            )));
+        }
+        // PSI triggers count microseconds: less than one would be rounded to 0.
+        if self.threshold < Duration::from_micros(1) || self.threshold > self.window {
+            return Err(Error::Usage(format!(
+                "--threshold {:?} is out of range: it must be from 1us to the window ({:?}), \
+                 as no more than one window of stall fits into a window.",
+                self.threshold, self.window
+            )));
+        }
+        Ok(())
+    }
+
+    /// The tunables for the BPF side; `own` are those the policy brings along.
+    pub fn tunables(&self, own: &abi::Tunables, page_shift: u32) -> abi::Tunables {
+        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        abi::Tunables {
+            page_shift,
+            max_order: self.max_order.unwrap_or(abi::NO_MAX_ORDER),
+            narrow_advised: self.narrow_advised.into(),
+            psi_full: (self.pressure == Pressure::Full).into(),
+            threshold_ns: nanos(self.threshold),
+            window_ns: nanos(self.window),
+            min_memory: self.min_memory,
+            headroom_factor: self.headroom_factor,
+            ..*own
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(args: &[&str]) -> std::result::Result<RunArgs, u8> {
+        let argv = ["mthp_ext", "run"].iter().chain(args);
+        let cli = Cli::try_parse_from(argv).map_err(|_| 2)?;
+        let Command::Run(run) = cli.command else { panic!("asked for run") };
+        run.check().map_err(|e| e.code())?;
+        Ok(run)
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_proposal() {
+        let args = run(&[]).unwrap();
+        let t = args.tunables(&abi::Tunables::default(), 12);
+        assert_eq!(args.root, PathBuf::from("/sys/fs/cgroup"));
+        assert_eq!(args.policy, Policy::Adaptive);
+        assert_eq!((t.threshold_ns, t.window_ns), (100_000_000, 1_000_000_000));
+        assert_eq!(t.min_memory, 16 << 20);
+        assert_eq!((t.psi_full, t.narrow_advised), (1, 0));
+        assert_eq!((t.max_order, t.headroom_factor), (abi::NO_MAX_ORDER, 1024));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for bad in [
+            ["--threshold", "0ms"],
+            ["--threshold", "2s"],
+            ["--threshold", "10x"],
+            ["--threshold", "999ns"],
+            ["--window", "99ms"],
+            ["--window", "11s"],
+            ["--window", "1"],
+            ["--min-memory", "1+1"],
+            ["--min-memory", "16777216T"],
+            ["--max-order", "63"],
+            ["--max-order", "-1"],
+            ["--headroom-factor", "0"],
+            ["--headroom-factor", "1048577"],
+            ["--pressure", "most"],
+            ["--policy", "none"],
+        ] {
+            assert_eq!(run(&bad).unwrap_err(), 2, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn values_at_the_edge_are_taken() {
+        for good in [
+            ["--threshold", "1s"],
+            ["--threshold", "1us"],
+            ["--window", "100ms"],
+            ["--window", "10s"],
+            ["--min-memory", "0"],
+            ["--max-order", "0"],
+            ["--max-order", "62"],
+            ["--headroom-factor", "1048576"],
+        ] {
+            assert!(run(&good).is_ok(), "{good:?}");
+        }
+    }
+}

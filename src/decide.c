@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The decision function for user space: `mthp_ext status` explains a cgroup
+ * with the very code the kernel decides by.
+ */
+#include "decide.h"
+
+__u64 mthp_decide_host(const struct mthp_facts *facts,
+		       const struct mthp_tunables *tunables, __u32 *rules)
+{
+	return mthp_decide(facts, tunables, rules);
+}

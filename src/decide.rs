@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The kernel's own decision function, called from user space.
+
+use crate::abi::{self, Facts, NR_REASONS, Tunables};
+
+unsafe extern "C" {
+    fn mthp_decide_host(facts: *const Facts, tunables: *const Tunables, rules: *mut u32) -> u64;
+}
+
+/// The reasons for which the kernel asks, in the order of `enum mthp_reason`.
+pub const REASONS: [&str; NR_REASONS] = ["fault", "swapin", "khugepaged", "collapse"];
+
+/// The rules, in the order of `enum mthp_rule`, which is also the order in
+/// which they are named as *the* cause when several narrow.
+pub const RULES: [&str; abi::NR_RULES] = ["pressure", "small", "headroom", "max-order"];
+
+/// Bits of all rules, by name in [`RULES`].
+pub fn rule_names(bits: u32) -> Vec<&'static str> {
+    RULES.iter().enumerate().filter(|(i, _)| bits & (1 << i) != 0).map(|(_, name)| *name).collect()
+}
+
+/// The name of the cause: the first rule that narrows, or `none`.
+pub fn why(bits: u32) -> &'static str {
+    rule_names(bits).first().copied().unwrap_or("none")
+}
+
+/// Allowed orders for each reason, and the bits of all rules that narrow any.
+pub fn decide(facts: &Facts, tunables: &Tunables) -> ([u64; NR_REASONS], u32) {
+    let mut orders = [0; NR_REASONS];
+    let mut all = 0;
+    for (reason, slot) in (0u32..).zip(&mut orders) {
+        let facts = Facts { reason, ..*facts };
+        let mut rules = 0;
+        // SAFETY: pure C function; all three pointers are valid for the call.
+        *slot = unsafe { mthp_decide_host(&facts, tunables, &mut rules) };
+        all |= rules;
+    }
+    (orders, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_copy_decides() {
+        let tunables = Tunables { rules: 1, page_shift: 12, ..Tunables::default() };
+        let facts = Facts { orders: abi::ALL_ORDERS, pressure: 1, ..Facts::default() };
+        let (orders, rules) = decide(&facts, &tunables);
+        assert_eq!(orders, [0, 0, 0, abi::ALL_ORDERS]);
+        assert_eq!(why(rules), "pressure");
+        assert_eq!(why(0), "none");
+    }
+}

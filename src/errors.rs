@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every way in which mthp_ext can fail: one message each, with cause, likely
+//! reason and remedy, and one exit code each (docs/exit-codes.md).
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use thiserror::Error;
+
+/// Result of everything that can end the program.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure that ends the program.  Nothing stays attached after any of them.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A system call failed in a way that has no case of its own below.
+    #[error("{what}: {source}")]
+    System {
+        /// What was being done, as a sentence without a full stop.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// Option values that are each fine but do not go together.
+    #[error("{0}")]
+    Usage(String),
+
+    /// `--root` is no directory of a cgroup v2 hierarchy.
+    #[error(
+        "{}: not a cgroup v2 directory ({why}). \
+         Name a directory below the cgroup2 mount, usually /sys/fs/cgroup; \
+         `mkdir` makes a new cgroup there.",
+        path.display()
+    )]
+    NotCgroup2 {
+        /// The path as given.
+        path: PathBuf,
+        /// What it is instead.
+        why: String,
+    },
+
+    /// The caller may not load BPF programs.
+    #[error(
+        "no privilege to {what}. \
+         mthp_ext needs CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, and `status` CAP_SYS_ADMIN: \
+         run it as root, and in a container with these capabilities in the host's user namespace."
+    )]
+    NoPrivilege {
+        /// What was refused.
+        what: String,
+    },
+
+    /// The kernel has no `bpf_mthp_ops`.
+    #[error(
+        "this kernel ({release}) has no bpf_mthp_ops hook. \
+         It was built without the mthp_ext series or without CONFIG_BPF_TRANSPARENT_HUGEPAGE=y: \
+         boot the kernel that `make kernel` builds; `mthp_ext support` lists what is missing."
+    )]
+    NoHook {
+        /// `uname -r`.
+        release: String,
+    },
+
+    /// Pressure stall information is off.
+    #[error(
+        "PSI (pressure stall information) is off, and the policy `{policy}` judges by it. \
+         The kernel was booted with psi=0, or needs psi=1 \
+         (CONFIG_PSI_DEFAULT_DISABLED), or was built without CONFIG_PSI: \
+         add psi=1 to the kernel command line, or use `--policy headroom`, which needs no PSI."
+    )]
+    NoPsi {
+        /// Name of the policy.
+        policy: String,
+    },
+
+    /// No memory controller where the policy shall be attached.
+    #[error(
+        "{}: no memory controller in this cgroup ({why}). {remedy}",
+        path.display()
+    )]
+    NoMemoryController {
+        /// The cgroup.
+        path: PathBuf,
+        /// How that was seen.
+        why: String,
+        /// What to do about it.
+        remedy: String,
+    },
+
+    /// A policy is attached to this very cgroup already.
+    #[error(
+        "{}: a policy is attached to this cgroup already; one cgroup takes one. \
+         Most likely another mthp_ext runs there: `mthp_ext status` shows it. \
+         Stop that one, or choose another --root (a policy may be attached above or below).",
+        path.display()
+    )]
+    AlreadyAttached {
+        /// The cgroup.
+        path: PathBuf,
+    },
+
+    /// The cgroup was removed while the policy ran.
+    #[error(
+        "{}: the cgroup was removed, and its policy went with it. \
+         Start mthp_ext again on a cgroup that exists.",
+        path.display()
+    )]
+    RootRemoved {
+        /// The cgroup.
+        path: PathBuf,
+    },
+
+    /// No cgroup v2 hierarchy at all.
+    #[error(
+        "{}: no cgroup v2 hierarchy is mounted here. \
+         The system runs with cgroup v1 or without cgroups: boot with \
+         systemd.unified_cgroup_hierarchy=1, or mount one with `mount -t cgroup2 none DIR`.",
+        path.display()
+    )]
+    NoCgroup2 {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+
+    /// No BTF in the kernel.
+    #[error(
+        "the kernel gives no type information ({}: {source}). \
+         It was built without CONFIG_DEBUG_INFO_BTF=y, or /sys is not mounted: \
+         boot a kernel with BTF; the programs find the kernel's fields by it.",
+        path.display()
+    )]
+    NoBtf {
+        /// The file that was tried.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// The scan stopped working.
+    #[error(
+        "the scan of the cgroups failed: {source}. \
+         The policy was detached, as its verdicts would have gone stale: \
+         start mthp_ext again; if it repeats, report it with the kernel log."
+    )]
+    Scan {
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// The kernel refused the programs.
+    #[error(
+        "the kernel refused the policy `{policy}`: {source}. \
+         Kernel and mthp_ext do not fit together: use the kernel of the same checkout.{log}"
+    )]
+    Load {
+        /// Name of the policy.
+        policy: String,
+        /// What libbpf said.
+        source: libbpf_rs::Error,
+        /// The end of libbpf's own messages, empty or starting with a line feed.
+        log: String,
+    },
+
+    /// Standard output is gone.
+    #[error("cannot write to standard output: {source}")]
+    Output {
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// The documented exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Error::System { .. } => 1,
+            Error::Usage(_) => 2,
+            Error::NotCgroup2 { .. } => 3,
+            Error::NoPrivilege { .. } => 4,
+            Error::NoHook { .. } => 5,
+            Error::NoPsi { .. } => 6,
+            Error::NoMemoryController { .. } => 7,
+            Error::AlreadyAttached { .. } => 8,
+            Error::RootRemoved { .. } => 9,
+            Error::NoCgroup2 { .. } => 10,
+            Error::NoBtf { .. } => 11,
+            Error::Scan { .. } => 12,
+            Error::Load { .. } => 13,
+            Error::Output { .. } => 14,
+        }
+    }
+}
+
+impl From<&Error> for ExitCode {
+    fn from(error: &Error) -> Self {
+        ExitCode::from(error.code())
+    }
+}
+
+/// Adds "what was being done" to an I/O error.
+pub trait Context<T> {
+    /// Turns the error into [`Error::System`]; `what` is built only then.
+    ///
+    /// # Errors
+    /// Whenever `self` is one.
+    fn context(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<std::io::Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| Error::System { what: what(), source: e.into() })
+    }
+}
+
+/// The exit codes for `--help`.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+   0  done; `support`: everything is there
+   1  a system call failed
+   2  wrong option or value
+   3  --root is no cgroup v2 directory
+   4  no privilege
+   5  the kernel has no bpf_mthp_ops hook
+   6  PSI is off
+   7  no memory controller
+   8  a policy is attached to this cgroup already
+   9  the cgroup was removed while the policy ran
+  10  no cgroup v2 hierarchy
+  11  the kernel has no BTF
+  12  the scan failed
+  13  the kernel refused the policy
+  14  standard output was closed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io() -> std::io::Error {
+        std::io::Error::from_raw_os_error(1)
+    }
+
+    fn all() -> Vec<Error> {
+        let path = PathBuf::from("/p");
+        let text = String::new;
+        vec![
+            Error::System { what: text(), source: io() },
+            Error::Usage(text()),
+            Error::NotCgroup2 { path: path.clone(), why: text() },
+            Error::NoPrivilege { what: text() },
+            Error::NoHook { release: text() },
+            Error::NoPsi { policy: text() },
+            Error::NoMemoryController { path: path.clone(), why: text(), remedy: text() },
+            Error::AlreadyAttached { path: path.clone() },
+            Error::RootRemoved { path: path.clone() },
+            Error::NoCgroup2 { path: path.clone() },
+            Error::NoBtf { path, source: io() },
+            Error::Scan { source: io() },
+            Error::Load {
+                policy: text(),
+                source: libbpf_rs::Error::from_raw_os_error(1),
+                log: text(),
+            },
+            Error::Output { source: io() },
+        ]
+    }
+
+    #[test]
+    fn exit_codes_are_distinct_and_never_success() {
+        let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
+        assert!(!codes.contains(&0));
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), all().len());
+    }
+
+    #[test]
+    fn help_and_documentation_list_every_code() {
+        let page = include_str!("../docs/exit-codes.md");
+        for error in all() {
+            let code = error.code();
+            assert!(EXIT_CODES.contains(&format!("\n{code:4}  ")), "--help lacks {code}");
+            assert!(page.contains(&format!("\n| {code} |")), "docs/exit-codes.md lacks {code}");
+        }
+    }
+
+    #[test]
+    fn messages_are_one_line() {
+        for error in all() {
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+}

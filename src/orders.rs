@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Masks of page orders and their names.
+
+use std::fs;
+use std::path::Path;
+
+use crate::abi::NR_REASONS;
+use crate::units;
+
+/// Where the kernel lists the sizes it knows.
+pub const THP_SYSFS: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// The large orders this machine has, and its base page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bit n: folios of order n exist.
+    pub orders: u64,
+    /// log2 of the base page size.
+    pub page_shift: u32,
+}
+
+impl Sizes {
+    /// Reads `hugepages-*kB` below `dir`.  Without them (a kernel without
+    /// multi-size THP) every order counts as existing.
+    pub fn read(dir: &Path, page_shift: u32) -> Self {
+        let mut orders = 0;
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let kib = name
+                .to_str()
+                .and_then(|n| n.strip_prefix("hugepages-"))
+                .and_then(|n| n.strip_suffix("kB"))
+                .and_then(|n| n.parse::<u64>().ok());
+            if let Some(bytes) = kib.and_then(|k| k.checked_mul(1024)).filter(|b| *b != 0) {
+                orders |= 1 << bytes.ilog2().saturating_sub(page_shift);
+            }
+        }
+        if orders == 0 {
+            orders = crate::abi::ALL_ORDERS;
+        }
+        Sizes { orders: orders & crate::abi::ALL_ORDERS, page_shift }
+    }
+
+    /// Those of the running machine.
+    pub fn of_this_machine() -> Self {
+        Self::read(Path::new(THP_SYSFS), page_shift())
+    }
+
+    /// The part of a mask that exists here.
+    pub fn real(&self, masks: &[u64; NR_REASONS]) -> [u64; NR_REASONS] {
+        masks.map(|m| m & self.orders)
+    }
+
+    /// Name of one order: `64K`, `2M`.
+    pub fn name(&self, order: u32) -> String {
+        units::show_size(1u64.checked_shl(order + self.page_shift).unwrap_or(u64::MAX))
+    }
+
+    /// Name of a mask: `all`, `4K` (none but base pages), `512K-max`, or a list.
+    pub fn mask_name(&self, mask: u64) -> String {
+        let mask = mask & self.orders;
+        if mask == self.orders {
+            return "all".to_owned();
+        }
+        if mask == 0 {
+            return self.name(0);
+        }
+        let top = mask.ilog2();
+        if mask == self.orders & ((2 << top) - 1) {
+            return format!("{}-max", self.name(top));
+        }
+        let list: Vec<String> =
+            (0..64).filter(|o| mask & (1 << o) != 0).map(|o| self.name(o)).collect();
+        list.join("+")
+    }
+
+    /// Name of a decision: one mask if all governed reasons agree, else each
+    /// that differs from the widest.  Forced collapse is free and not named.
+    pub fn decision_name(&self, masks: &[u64; NR_REASONS]) -> String {
+        let [fault, swapin, khugepaged, _] = self.real(masks);
+        if fault == swapin && swapin == khugepaged {
+            return self.mask_name(fault);
+        }
+        if swapin == khugepaged {
+            let on_fault = format!("{}-on-fault", self.mask_name(fault));
+            if swapin == self.orders {
+                return on_fault;
+            }
+            return format!("{on_fault},{}", self.mask_name(swapin));
+        }
+        format!(
+            "fault:{},swapin:{},khugepaged:{}",
+            self.mask_name(fault),
+            self.mask_name(swapin),
+            self.mask_name(khugepaged)
+        )
+    }
+}
+
+/// log2 of the base page size.
+pub fn page_shift() -> u32 {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
+        .ok()
+        .flatten()
+        .and_then(|size| u64::try_from(size).ok())
+        .and_then(u64::checked_ilog2)
+        .unwrap_or(12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: Sizes = Sizes { orders: 0x3fc, page_shift: 12 };
+
+    #[test]
+    fn masks_have_names() {
+        assert_eq!(X86.mask_name(!1), "all");
+        assert_eq!(X86.mask_name(0x3fc), "all");
+        assert_eq!(X86.mask_name(0), "4K");
+        assert_eq!(X86.mask_name(0xfc), "512K-max");
+        assert_eq!(X86.mask_name(0x4), "16K-max");
+        assert_eq!(X86.mask_name(0x210), "64K+2M");
+    }
+
+    #[test]
+    fn decisions_have_names() {
+        assert_eq!(X86.decision_name(&[!1; 4]), "all");
+        assert_eq!(X86.decision_name(&[0, !1, !1, !1]), "4K-on-fault");
+        assert_eq!(X86.decision_name(&[0, 0, 0, !1]), "4K");
+        assert_eq!(X86.decision_name(&[0xff; 4]), "512K-max");
+        assert_eq!(X86.decision_name(&[0, 0xff, 0xff, !1]), "4K-on-fault,512K-max");
+        assert_eq!(
+            X86.decision_name(&[0, 0xff, !1, !1]),
+            "fault:4K,swapin:512K-max,khugepaged:all"
+        );
+    }
+
+    #[test]
+    fn base_pages_of_64k_are_named_so() {
+        let arm = Sizes { orders: 0x3ffe, page_shift: 16 };
+        assert_eq!(arm.mask_name(0), "64K");
+        assert_eq!(arm.name(13), "512M");
+    }
+
+    #[test]
+    fn sizes_are_read_from_a_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["hugepages-16kB", "hugepages-2048kB", "defrag", "hugepages-xkB"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        assert_eq!(Sizes::read(dir.path(), 12), Sizes { orders: 0x204, page_shift: 12 });
+        let none = Sizes::read(&dir.path().join("absent"), 12);
+        assert_eq!(none.orders, crate::abi::ALL_ORDERS);
+    }
+}

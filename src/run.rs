@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `mthp_ext run`: attach, then one loop over everything that can happen.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libbpf_rs::RingBufferBuilder;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use crate::abi;
+use crate::carrier::Carrier;
+use crate::cgroup::{Cgroup, Names};
+use crate::cli::RunArgs;
+use crate::errors::{Context, Error, Result};
+use crate::events::{Line, Log};
+use crate::loader::Attached;
+use crate::orders::Sizes;
+use crate::psi::{self, Trigger};
+use crate::support;
+
+/// Scans per window after a PSI event.  The trigger's window slides and the
+/// scan's does not, so an event can come while the scan still sees only part of
+/// the stall; the next look should then not be a whole window away.
+const ALERT_SCANS: u32 = 10;
+
+/// What woke the loop.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Source {
+    Link,
+    Signal,
+    Timer,
+    Pressure,
+    Events,
+}
+
+impl Source {
+    const ALL: [Source; 5] =
+        [Source::Link, Source::Signal, Source::Timer, Source::Pressure, Source::Events];
+
+    fn from_data(data: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| *s as u64 == data)
+    }
+}
+
+/// Why the loop ended without an error.
+enum End {
+    Signal,
+    RootRemoved,
+}
+
+/// The command.
+///
+/// # Errors
+/// Each with its own exit code; nothing is attached after any of them.
+pub fn main(args: &RunArgs) -> Result<()> {
+    args.check()?;
+    let root = Cgroup::open(&args.root)?;
+    let carrier = Carrier::probe()?;
+    if !carrier.abilities.hook {
+        return Err(Error::NoHook { release: support::release() });
+    }
+    let pressure_file = psi::file_of(&root.path, &root.mount);
+    if args.policy.needs_psi() && !psi::available(&pressure_file) {
+        return Err(Error::NoPsi { policy: args.policy.name().to_owned() });
+    }
+    root.require_memory()?;
+    if !support::privileged() {
+        return Err(Error::NoPrivilege { what: "load and attach a policy".to_owned() });
+    }
+
+    // Blocked before anything is attached: from here on a signal is an event.
+    let signals = block_signals()?;
+    let trigger = match args.policy.needs_psi() {
+        true => Some(Trigger::arm(&pressure_file, args.threshold, args.window)?),
+        false => None,
+    };
+    let attached = Attached::new(args, &carrier, &root)?;
+
+    let log = RefCell::new(Log::new(io::stdout(), args.json));
+    let print = |line: &Line| {
+        log.borrow_mut().print(line).map_err(|source| Error::Output { source })
+    };
+    let names = Names::new(&root.mount);
+    print(&Line::Attached {
+        t_ms: now_ms(),
+        policy: args.policy.name(),
+        root: names.of_path(&root.path),
+        cgroup_id: root.id,
+        link_id: attached.link_id()?,
+    })?;
+
+    let end = serve(args, &attached, trigger.as_ref(), &signals, &names, &print)?;
+    attached.detach();
+    match end {
+        End::Signal => print(&Line::Detached { t_ms: now_ms(), why: "signal" }),
+        End::RootRemoved => {
+            print(&Line::Detached { t_ms: now_ms(), why: "root-removed" })?;
+            Err(Error::RootRemoved { path: root.path })
+        }
+    }
+}
+
+fn block_signals() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block().context(|| "blocking signals".to_owned())?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .context(|| "making a signalfd".to_owned())
+}
+
+/// CLOCK_MONOTONIC in milliseconds: the clock of the kernel's events.
+fn now_ms() -> u64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .ok()
+        .and_then(|t| u64::try_from(t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000).ok())
+        .unwrap_or_default()
+}
+
+/// The loop.
+fn serve(
+    args: &RunArgs,
+    attached: &Attached,
+    trigger: Option<&Trigger>,
+    signals: &SignalFd,
+    names: &Names,
+    print: &dyn Fn(&Line) -> Result<()>,
+) -> Result<End> {
+    let sizes = Sizes::of_this_machine();
+    let failed: RefCell<Option<Error>> = RefCell::new(None);
+    let mut builder = RingBufferBuilder::new();
+    let on_event = |bytes: &[u8]| {
+        let Some(event) = abi::from_bytes::<abi::Event>(bytes) else { return 0 };
+        let line = Line::decision(&event, names.of_id(event.cgroup_id), &sizes);
+        match print(&line) {
+            Ok(()) => 0,
+            Err(e) => {
+                failed.replace(Some(e));
+                -1
+            }
+        }
+    };
+    let ring_error = |e: libbpf_rs::Error| Error::System {
+        what: "reading the ring buffer of decisions".to_owned(),
+        source: io::Error::other(e.to_string()),
+    };
+    builder.add(&attached.events, on_event).map_err(ring_error)?;
+    let ring = builder.build().map_err(ring_error)?;
+    let consume = || match ring.consume() {
+        Ok(()) => Ok(()),
+        Err(e) => Err(failed.take().unwrap_or_else(|| ring_error(e))),
+    };
+
+    let timer = TimerFd::new(
+        ClockId::CLOCK_MONOTONIC,
+        TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+    )
+    .context(|| "making a timer".to_owned())?;
+    let every = |interval: std::time::Duration| {
+        timer
+            .set(Expiration::Interval(TimeSpec::from(interval)), TimerSetTimeFlags::empty())
+            .context(|| "setting the timer".to_owned())
+    };
+
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(|| "making an epoll".to_owned())?;
+    let watch = |fd: BorrowedFd<'_>, flags: EpollFlags, source: Source| {
+        epoll
+            .add(fd, EpollEvent::new(flags, source as u64))
+            .context(|| "watching for events".to_owned())
+    };
+    // A hang-up is always reported, so the link needs no flag of its own.
+    watch(attached.as_fd(), EpollFlags::empty(), Source::Link)?;
+    watch(signals.as_fd(), EpollFlags::EPOLLIN, Source::Signal)?;
+    // SAFETY: `ring` owns the descriptor and outlives `epoll`'s use of it.
+    let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+    watch(ring_fd, EpollFlags::EPOLLIN, Source::Events)?;
+    if let Some(trigger) = trigger {
+        watch(trigger.as_fd(), EpollFlags::EPOLLPRI, Source::Pressure)?;
+        watch(timer.as_fd(), EpollFlags::EPOLLIN, Source::Timer)?;
+        every(args.window)?;
+        attached.scan()?;
+    }
+    consume()?;
+
+    let mut alert = 0u32;
+    let mut ready = [EpollEvent::empty(); Source::ALL.len()];
+    loop {
+        let count = match epoll.wait(&mut ready, EpollTimeout::NONE) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            other => other.context(|| "waiting for events".to_owned())?,
+        };
+        let mut scan = false;
+        for event in &ready[..count] {
+            let gone = event.events().intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+            match Source::from_data(event.data()) {
+                Some(Source::Link) => return Ok(End::RootRemoved),
+                Some(Source::Signal) => {
+                    consume()?;
+                    return Ok(End::Signal);
+                }
+                // The trigger lives in the root's pressure file: it fails only
+                // when that is gone, and so is the root.
+                Some(Source::Pressure) if gone => return Ok(End::RootRemoved),
+                Some(Source::Pressure) => {
+                    scan = true;
+                    if alert == 0 {
+                        every(args.window / ALERT_SCANS)?;
+                    }
+                    alert = ALERT_SCANS;
+                }
+                Some(Source::Timer) => {
+                    timer.wait().or_else(not_again).context(|| "reading the timer".to_owned())?;
+                    scan = true;
+                    if alert == 1 {
+                        every(args.window)?;
+                    }
+                    alert = alert.saturating_sub(1);
+                }
+                Some(Source::Events) | None => {}
+            }
+        }
+        if scan {
+            attached.scan()?;
+        }
+        consume()?;
+    }
+}
+
+/// A timer that was reset between wake-up and read has nothing to tell.
+fn not_again(error: nix::errno::Errno) -> nix::Result<()> {
+    if error == nix::errno::Errno::EAGAIN { Ok(()) } else { Err(error) }
+}
