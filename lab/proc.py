@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -31,6 +32,7 @@ def start(
     stderr: IO[bytes] | int | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Starts `argv` without input, in a process group of its own that `stop` and `stop_all` end."""
     process = subprocess.Popen(
@@ -42,6 +44,7 @@ def start(
         env=None if env is None else dict(env),
         start_new_session=True,
         preexec_fn=_die_with_parent,
+        pass_fds=pass_fds,
     )
     with _lock:
         _groups.add(process.pid)
@@ -56,9 +59,18 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         _groups.discard(process.pid)
 
 
-def _kill(group: int) -> None:
+def stop_gently(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
+    """Asks with SIGTERM first: make then removes the files that it had half written."""
+    if process.poll() is None:
+        _kill(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=seconds)
+    stop(process)
+
+
+def _kill(group: int, number: signal.Signals = signal.SIGKILL) -> None:
     try:
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(group, number)
     except ProcessLookupError:
         # Everybody in it has ended already.
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Results files: one shape for every command, so that one reader serves all of them.
 
-    {"name", "when", "environment": {...}, "metrics": {...}, "gates": [{"name", "value", "bound", "ok"}]}
+{"name", "when", "environment": {...}, "metrics": {...}, "gates": [{"name", "value", "bound", "ok"}]}
 """
 
 import json

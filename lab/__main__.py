@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Command line of the lab: `python3 -m lab COMMAND`; the Makefile's targets call it."""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from lab import proc
+from lab.errors import Exit, LabError
+from lab.paths import BUILD, cache
+
+
+def _setup(_: argparse.Namespace) -> int:
+    from lab import setup
+
+    setup.ensure(setup.Need.ALL, say_done=True)
+    return Exit.OK
+
+
+def _kernel(args: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.kernel import build
+
+    setup.ensure(setup.Need.KERNEL)
+    kernel = build.ensure(update=args.update)
+    print(f"  image    {kernel.image}\n  vmlinux  {kernel.vmlinux}\n  config   {kernel.config}")
+    return Exit.OK
+
+
+def _kernel_tree(args: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.kernel import gittree
+
+    setup.ensure(setup.Need.KERNEL)
+    gittree.create(args.dir)
+    return Exit.OK
+
+
+def _kernel_patches(args: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.kernel import gittree
+
+    setup.ensure(setup.Need.KERNEL)
+    gittree.export(args.dir, base=args.base)
+    return Exit.OK
+
+
+def _checkpatch(_: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.kernel import checkpatch
+
+    setup.ensure(setup.Need.KERNEL)
+    return checkpatch.run()
+
+
+def _build(_: argparse.Namespace) -> int:
+    from lab import programs, setup
+
+    setup.ensure(setup.Need.PROGRAM)
+    print(programs.mthp_ext())
+    return Exit.OK
+
+
+def _test(args: argparse.Namespace) -> int:
+    from lab.testing import main
+
+    return main.test(args.only)
+
+
+def _lint(_: argparse.Namespace) -> int:
+    from lab.testing import main
+
+    return main.lint()
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from lab.demo.__main__ import main
+
+    return main([*(["--scale", args.scale] if args.scale else []), *args.rest])
+
+
+def _vm(args: argparse.Namespace) -> int:
+    from lab import accel, setup, vm
+    from lab.kernel import build
+
+    setup.ensure(setup.Need.VM)
+    kernel = args.kernel or build.ensure().image
+    mode = vm.Mode(args.mode) if args.mode else accel.best(kernel)[0]
+    job = vm.Job(
+        kernel=kernel,
+        argv=args.argv,
+        programs=args.program,
+        memory_mib=args.memory,
+        cpus=1 if mode is vm.Mode.ICOUNT else args.cpus,
+        mode=mode,
+        timeout_s=args.timeout,
+        append=args.append,
+        name="by-hand",
+    )
+    outcome = vm.run(job)
+    sys.stdout.write(outcome.output.read_text(errors="replace"))
+    print(f"lab: {outcome.verdict} after {outcome.seconds:.1f} s", outcome.reason, file=sys.stderr)
+    return outcome.verdict.exit_code
+
+
+def _clean(_: argparse.Namespace) -> int:
+    shutil.rmtree(BUILD, ignore_errors=True)
+    print(f"removed {BUILD}; fetched sources and built kernels stay in {cache()}")
+    return Exit.OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, call: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(call=call)
+        return sub
+
+    add("setup", _setup, "install what the other commands need")
+    kernel = add("kernel", _kernel, "fetch, verify, patch and build the kernel")
+    kernel.add_argument(
+        "--update",
+        action="store_true",
+        default=os.environ.get("UPDATE", "") == "1",
+        help="look for a newer base first (also: UPDATE=1)",
+    )
+    directory = Path(os.environ.get("DIR") or BUILD / "kernel-tree")
+    tree = add("kernel-tree", _kernel_tree, "make a git tree with one commit per patch")
+    tree.add_argument("--dir", type=Path, default=directory, help="where (also: DIR=; default: %(default)s)")
+    patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/patches/")
+    patches.add_argument("--dir", type=Path, default=directory, help="the tree (also: DIR=; default: %(default)s)")
+    patches.add_argument("--base", help="commit the series starts above, for a tree that kernel-tree did not make")
+    add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
+    add("build", _build, "build the mthp_ext binary")
+    test = add("test", _test, "run all checks")
+    test.add_argument("--only", action="append", metavar="SUITE", help="run only this suite (may repeat)")
+    add("lint", _lint, "run the linters")
+    demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
+    demo.add_argument("--scale", help="how large (see docs/lab.md)")
+    demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
+    one = add("vm", _vm, "run a command in a guest")
+    one.add_argument("--kernel", type=Path, help="image (default: the one `make kernel` builds)")
+    one.add_argument("--mode", choices=["kvm", "tcg", "icount"], help="default: the fastest that works")
+    one.add_argument("--program", type=Path, action="append", default=[], help="host binary to take along")
+    one.add_argument("--memory", type=int, default=1024, help="MiB (default: %(default)s)")
+    one.add_argument("--cpus", type=int, default=2, help="default: %(default)s")
+    one.add_argument("--timeout", type=float, default=300, help="seconds (default: %(default)s)")
+    one.add_argument("--append", default="", help="added to the kernel command line")
+    one.add_argument("argv", nargs="+", help="command, after --")
+    add("clean", _clean, "remove build/")
+    return parser
+
+
+def main() -> int:
+    """Runs one command; its exit code is documented in docs/lab.md."""
+    proc.stop_on_signals()
+    args = _parser().parse_args()
+    try:
+        return int(args.call(args))
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("lab: interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away; there is nobody left to tell.
+        return Exit.INTERRUPTED
+    finally:
+        proc.stop_all()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Builds the kernel: out of tree, incrementally, with finished results kept by a hash of all that went in."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import proc
+from lab.errors import Exit, LabError
+from lab.kernel import config, source
+from lab.kernel.series import Patch, load
+from lab.kernel.worktree import Worktree
+from lab.lock import locked
+from lab.paths import BUILD, cache
+
+_FORMAT = "2"
+"""Changes when finished results must not be shared with those of an older lab."""
+_KEEP = 4
+_LOG = BUILD / "log" / "kernel.log"
+_REPORT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A finished kernel."""
+
+    directory: Path
+    base: str
+    """Version of the unpatched source."""
+    tree: Path
+    """The source it was built from, with the series applied."""
+    objects: Path
+    """The object tree; other builds (selftests) take generated headers from it."""
+
+    @property
+    def image(self) -> Path:
+        """What QEMU boots."""
+        return self.directory / "bzImage"
+
+    @property
+    def vmlinux(self) -> Path:
+        """The ELF file with symbols and BTF."""
+        return self.directory / "vmlinux"
+
+    @property
+    def config(self) -> Path:
+        """The full configuration."""
+        return self.directory / "config"
+
+    @property
+    def release(self) -> str:
+        """What uname -r says in the guest."""
+        return (self.directory / "release").read_text().strip()
+
+
+def key(base: str, patches: Sequence[Patch], fragments: Sequence[bytes], compiler: str) -> str:
+    """Hash of everything that decides what comes out of the build."""
+    digest = hashlib.sha256()
+    for part in [_FORMAT, base, compiler]:
+        digest.update(f"{len(part)}:{part}".encode())
+    for group in [[patch.content for patch in patches], fragments]:
+        digest.update(f"[{len(group)}]".encode())
+        for content in group:
+            digest.update(f"{len(content)}:".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def ensure(update: bool = False) -> Kernel:
+    """The kernel for the series as it is now, built if it is not there yet.
+
+    `update` looks for a newer base first. Raises LabError for everything that can go wrong on the way.
+    """
+    patches = load()
+    names = config.fragments(bool(patches))
+    fragments = [name.read_bytes() for name in names]
+    with locked("kernel") as lock:
+        base = source.get(update)
+        changed = Worktree(base).set(patches)
+        digest = key(base.version, patches, fragments, source.compiler_identity())
+        kernel = Kernel(cache() / "kernel" / digest, base.version, base.tree, base.directory / "objects")
+        if kernel.directory.is_dir():
+            os.utime(kernel.directory)
+            print(f"kernel: {kernel.release}, built before: {kernel.image}", flush=True)
+            return kernel
+        print(
+            f"kernel: building Linux {base.version} with {len(patches)} patches ({len(changed)} files rewritten); "
+            f"log: {_LOG}",
+            flush=True,
+        )
+        begin = time.monotonic()
+        _build(kernel, config.merge(names), lock)
+        _publish(kernel, patches)
+        print(f"kernel: {kernel.release}, built in {time.monotonic() - begin:.0f} s: {kernel.image}", flush=True)
+        return kernel
+
+
+def _make(kernel: Kernel) -> list[str]:
+    # Fixed, so that equal inputs give an equal image.
+    names = ["KBUILD_BUILD_TIMESTAMP=2026-01-01", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab"]
+    return ["make", "-C", str(kernel.tree), f"O={kernel.objects}", f"-j{len(os.sched_getaffinity(0))}", *names]
+
+
+def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
+    kernel.objects.mkdir(parents=True, exist_ok=True)
+    marker = kernel.objects / ".lab-building"
+    if marker.exists():
+        _drop_unfinished(kernel.objects, marker.stat().st_mtime)
+    marker.touch()
+    env = {**os.environ, "LC_ALL": "C", "KBUILD_VERBOSE": "0"}
+    env.pop("MAKEFLAGS", None)
+    env.pop("MAKELEVEL", None)
+
+    def make(*targets: str, what: str, append: bool = True) -> None:
+        with _LOG.open("ab" if append else "wb") as log:
+            process = proc.start(
+                [*_make(kernel), *targets], stdout=log, stderr=subprocess.STDOUT, env=env, pass_fds=(lock,)
+            )
+            try:
+                status = _wait(process)
+            finally:
+                proc.stop_gently(process)
+        if status != 0:
+            raise LabError(Exit.BUILD, f"{what} failed; log: {_LOG}\n{_errors()}")
+
+    _LOG.parent.mkdir(parents=True, exist_ok=True)
+    make("tinyconfig", what="tinyconfig", append=False)
+    path = kernel.objects / ".config"
+    lines = [f"# {name} is not set" if value == "n" else f"{name}={value}" for name, value in wanted.items()]
+    base = [line for line in path.read_text().splitlines() if not set(config.parse(line)) & set(wanted)]
+    path.write_text("\n".join([*base, *lines]) + "\n")
+    make("olddefconfig", what="olddefconfig")
+    config.check(wanted, path.read_text())
+    make("bzImage", what="the kernel build")
+    marker.unlink()
+
+
+def _drop_unfinished(objects: Path, since: float) -> None:
+    """Removes what a killed build was writing: make would take a truncated object for a finished one."""
+    for path in objects.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.stat().st_mtime >= since:
+            path.unlink()
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Waits for make and shows that it is alive."""
+    begin = time.monotonic()
+    terminal = sys.stdout.isatty()
+    period = 1.0 if terminal else _REPORT_S
+    while True:
+        try:
+            status = process.wait(timeout=period)
+        except subprocess.TimeoutExpired:
+            last = proc.tail(_LOG, 1).strip()
+            text = f"kernel: {time.monotonic() - begin:4.0f} s  {last}"
+            print(f"\r\033[K{text[:110]}" if terminal else text, end="" if terminal else "\n", flush=True)
+            continue
+        if terminal:
+            print("\r\033[K", end="", flush=True)
+        return status
+
+
+def _errors() -> str:
+    """The lines that matter from a failed build, else its end."""
+    lines = [line for line in _LOG.read_text(errors="replace").splitlines() if "error:" in line or "*** " in line]
+    if "No space left on device" in _LOG.read_text(errors="replace"):
+        lines.insert(0, f"the disk is full: {source.free_space(cache()) >> 20} MiB free below {cache()}")
+    return "\n".join(f"  {line}" for line in lines[:20]) or proc.tail(_LOG)
+
+
+def _publish(kernel: Kernel, patches: Sequence[Patch]) -> None:
+    """Copies the results to a new directory and gives it its name when all is on the disk."""
+    store = kernel.directory.parent
+    store.mkdir(parents=True, exist_ok=True)
+    for left in store.glob(".part-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    part = store / f".part-{kernel.directory.name}"
+    part.mkdir()
+    objects = kernel.objects
+    try:
+        shutil.copyfile(objects / "arch/x86/boot/bzImage", part / "bzImage")
+        shutil.copyfile(objects / "vmlinux", part / "vmlinux")
+        shutil.copyfile(objects / ".config", part / "config")
+        shutil.copyfile(objects / "include/config/kernel.release", part / "release")
+        (part / "series").write_text("".join(f"{patch.name}\n" for patch in patches))
+        for path in part.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        part.rename(kernel.directory)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise LabError(Exit.BUILD, f"keeping the finished kernel in {store}: {error}") from error
+    finished = sorted(store.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in finished[_KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)
