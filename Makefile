@@ -2,9 +2,9 @@
 # Front door of the repository: each target hands over to `python3 -m lab`, which installs what is missing by itself.
 
 PYTHON ?= python3
-LAB := PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
+LAB := env PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
 SCALE ?=
-export DIR KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+export DIR BASE UPDATE KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:

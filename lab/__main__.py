@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     tree.add_argument("--dir", type=Path, default=directory, help="where (also: DIR=; default: %(default)s)")
     patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/patches/")
     patches.add_argument("--dir", type=Path, default=directory, help="the tree (also: DIR=; default: %(default)s)")
-    patches.add_argument("--base", help="commit the series starts above, for a tree that kernel-tree did not make")
+    patches.add_argument("--base", default=os.environ.get("BASE") or None, help="commit the series starts above, for a tree that kernel-tree did not make")
     add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")

@@ -89,7 +89,8 @@ def build(
         if not source.exists():
             raise LabError(Exit.HOST, f"no such file for the guest: {source}")
         place(guest, source)
-    for _, source in wanted:
+    place("/bin/busybox", BUSYBOX)
+    for source in [BUSYBOX, *(source for _, source in wanted)]:
         for library in libraries(source):
             place(str(library), library)
     for guest, content in (data or {}).items():
@@ -97,7 +98,6 @@ def build(
     for path, content in (("/etc/passwd", _PASSWD), ("/etc/group", _GROUP)):
         if path not in archive:
             archive.file(path, content)
-    place("/bin/busybox", BUSYBOX)
     for applet in _applets():
         if (path := _canonical(f"/bin/{applet}")) not in archive:
             archive.symlink(path, "busybox")

@@ -63,3 +63,12 @@ def version(argv: list[str]) -> str:
     except OSError:
         return ""
     return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else ""
+
+
+def redis_server() -> Path:
+    """The Redis server: redis-server where it is installed, else the same file under its other name, which it
+    only minds when it is called by it (redis-tools has it without the service that redis-server brings)."""
+    for name in ("redis-server", "redis-check-rdb"):
+        if found := shutil.which(name, path="/usr/local/bin:/usr/bin:/bin"):
+            return Path(found)
+    raise LabError(Exit.HOST, "redis is not installed; run `make setup`")

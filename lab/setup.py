@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Installs what the lab needs on Debian, and says so before it does; a fraction of a second when all is there."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from enum import Flag, auto
+from pathlib import Path
+
+from lab import proc, programs
+from lab.errors import Exit, LabError
+from lab.lock import locked
+from lab.paths import BUILD, REPO, cache
+
+
+class Need(Flag):
+    """What a command is about to do, and so what must be installed."""
+
+    KERNEL = auto()
+    PROGRAM = auto()
+    VM = auto()
+    REDIS = auto()
+    LINT = auto()
+    DEMO = PROGRAM | KERNEL | VM | REDIS
+    ALL = KERNEL | PROGRAM | VM | REDIS | LINT
+
+
+# Debian packages by need; "a|b": either will do, the first is the one to install. The names are the same in
+# Debian 12 and 13. redis-tools, not redis-server: the latter would start a service on the user's machine, and
+# the server is the same file as redis-check-rdb (programs.redis_server).
+_PACKAGES: dict[Need, tuple[str, ...]] = {
+    Need.KERNEL: (
+        "gcc", "make", "flex", "bison", "bc", "libc6-dev", "libelf-dev", "pahole", "lz4", "zstd", "xz-utils",
+        "git", "perl", "ca-certificates",
+    ),
+    Need.PROGRAM: ("clang-19", "llvm-19", "gcc", "make", "libc6-dev", "libelf-dev", "zlib1g-dev", "pkgconf|pkg-config"),
+    Need.VM: ("qemu-system-x86", "busybox-static|busybox"),
+    Need.REDIS: ("redis-tools",),
+    Need.LINT: ("python3-venv",),
+}  # fmt: skip
+
+RUST_OLDEST = (1, 85)
+# Sets of packages that bring Rust, best first. Debian 12's rustc is too old for the project; the one it carries
+# for its browsers is not.
+_RUST: tuple[tuple[str, ...], ...] = (
+    ("rustc", "cargo", "rustfmt", "rust-clippy"),
+    ("rustc-web", "cargo-web", "rustfmt-web"),
+)
+_LOG = BUILD / "log" / "setup.log"
+_LOCK_FILE = REPO / "lab" / "requirements.lock"
+
+
+def installed(names: Sequence[str]) -> set[str]:
+    """Which of these packages are installed."""
+    try:
+        done = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        raise LabError(
+            Exit.HOST,
+            f"this is not a Debian system (dpkg-query: {error.strerror}), so the lab cannot install what it needs. "
+            f"Install by hand what these Debian packages hold: {' '.join(names)}",
+        ) from error
+    rows = (line.split() for line in done.stdout.splitlines())
+    return {row[0] for row in rows if len(row) == 2 and row[1] == "installed"}
+
+
+def missing(wanted: Sequence[str], there: set[str]) -> list[str]:
+    """The packages to install so that each entry ("a|b": either) is met, without repeats."""
+    found = [entry.split("|")[0] for entry in wanted if not set(entry.split("|")) & there]
+    return list(dict.fromkeys(found))
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Major and minor of the first version in `text`; (0, 0) if there is none."""
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def rust_is_there() -> bool:
+    """Whether cargo and rustc can be started and are new enough."""
+    path = programs.environment()["PATH"]
+    for tool in ("cargo", "rustc"):
+        found = shutil.which(tool, path=path)
+        if found is None or parse_version(programs.version([found, "--version"])) < RUST_OLDEST:
+            return False
+    return True
+
+
+def candidate(package: str) -> str:
+    """The version apt would install; empty when it knows none."""
+    done = subprocess.run(
+        ["apt-cache", "policy", package], capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+    )
+    match = re.search(r"^\s*Candidate: (\S+)$", done.stdout, re.MULTILINE)
+    return match[1] if match and match[1] != "(none)" else ""
+
+
+def rust_packages() -> tuple[str, ...]:
+    """The first set of packages that apt can install in a version that is new enough."""
+    for names in _RUST:
+        if parse_version(candidate(names[0]).partition(":")[2] or candidate(names[0])) >= RUST_OLDEST:
+            return names
+    wanted = ".".join(str(part) for part in RUST_OLDEST)
+    raise LabError(
+        Exit.INSTALL,
+        f"no Rust {wanted} or newer: neither on PATH nor in this system's apt sources "
+        f"(looked for {', '.join(names[0] for names in _RUST)}). Install it from rust-lang.org (rustup) and try again.",
+    )
+
+
+def _root() -> list[str]:
+    """What to put before a command that needs root."""
+    if os.geteuid() == 0:
+        return []
+    sudo = shutil.which("sudo")
+    if sudo:
+        # With nobody there to type a password, sudo must not ask for one.
+        if sys.stdin.isatty():
+            return [sudo]
+        if subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0:
+            return [sudo, "-n"]
+    raise LabError(
+        Exit.PRIVILEGE,
+        "packages are missing, and this is neither root nor can it become root "
+        f"({'sudo would ask for a password, and there is no terminal' if sudo else 'sudo is not installed'}). "
+        "Run `make setup` as root once; everything else works without root.",
+    )
+
+
+def _apt(root: list[str], *args: str, what: str) -> None:
+    options = ["-o", "DPkg::Lock::Timeout=300"]
+    argv = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", *options, *args]
+    if root and sys.stdin.isatty():
+        # sudo may have to ask on the terminal.
+        with _LOG.open("ab") as log:
+            status = subprocess.run(argv, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+        if status != 0:
+            raise LabError(Exit.INSTALL, f"{what} failed (exit code {status}); the end of {_LOG}:\n{proc.tail(_LOG)}")
+        return
+    proc.run(argv, log=_LOG, what=what, code=Exit.INSTALL, append=True)
+
+
+def ensure(need: Need, say_done: bool = False) -> None:
+    """Installs what `need` still lacks; raises LabError when that cannot be."""
+    wanted: list[str] = []
+    for one, names in _PACKAGES.items():
+        if one in need:
+            wanted += names
+    alternatives = [name for entry in wanted for name in entry.split("|")]
+    lacking = missing(wanted, installed(alternatives))
+    rust = bool(need & (Need.PROGRAM | Need.VM)) and not rust_is_there()
+    if lacking or rust:
+        _install(lacking, rust)
+    if Need.LINT in need:
+        linters()
+    if say_done:
+        print("setup: everything is installed", flush=True)
+
+
+def _install(lacking: list[str], rust: bool) -> None:
+    if shutil.which("apt-get") is None:
+        raise LabError(Exit.HOST, f"this system has no apt-get; install by hand: {' '.join(lacking)}")
+    root = _root()
+    _LOG.parent.mkdir(parents=True, exist_ok=True)
+    _LOG.write_bytes(b"")
+    what = [*lacking, *(["Rust"] if rust else [])]
+    print(f"setup: missing here: {' '.join(what)}", flush=True)
+    _apt(root, "update", what="apt-get update")
+    packages = [*lacking, *(rust_packages() if rust else ())]
+    print(f"setup: installing with apt-get{' through sudo' if root else ''}: {' '.join(packages)}", flush=True)
+    # Whatever would have to go for these packages belongs to the user, who must decide that.
+    _apt(root, "install", "-y", "--no-install-recommends", "--no-remove", *packages, what="apt-get install")
+    still = missing(packages, installed(packages))
+    if still or (rust and not rust_is_there()):
+        raise LabError(
+            Exit.INSTALL, f"apt-get reports success, but not all is there ({' '.join(still) or 'Rust'}); log: {_LOG}"
+        )
+
+
+def linters() -> Path:
+    """The Python that has ruff and mypy, in a virtual environment of the cache with pinned, hashed wheels."""
+    identity = hashlib.sha256(_LOCK_FILE.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    directory = cache() / f"venv-{identity}"
+    python, complete = directory / "bin" / "python", directory / "complete"
+    if complete.exists():
+        return python
+    with locked("venv"):
+        if complete.exists():
+            return python
+        pins = [line.split()[0] for line in _LOCK_FILE.read_text().splitlines() if re.match(r"[a-z]", line)]
+        print(f"setup: installing into {directory}: {' '.join(pins)}", flush=True)
+        shutil.rmtree(directory, ignore_errors=True)
+        _LOG.parent.mkdir(parents=True, exist_ok=True)
+        proc.run([sys.executable, "-m", "venv", str(directory)], log=_LOG, what="making a venv", code=Exit.INSTALL)
+        proc.run(
+            [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--require-hashes",
+             "--only-binary", ":all:", "--requirement", str(_LOCK_FILE)],
+            log=_LOG,
+            what="installing the linters",
+            code=Exit.INSTALL,
+            append=True,
+        )  # fmt: skip
+        complete.touch()
+    return python
