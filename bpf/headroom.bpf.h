@@ -54,6 +54,19 @@ static __always_inline struct page_counter *mthp_counter(struct cgroup *cgrp)
 }
 
 /*
+ * Minimum without a branch, for values far from the ends of 64 bits.  With
+ * branches the verifier would follow every path through every level of the
+ * loop below: five to the power of the depth.
+ */
+static __always_inline __s64 mthp_min(__s64 a, __s64 b)
+{
+	__s64 less = a - b;
+
+	asm volatile("" : "+r"(less));	/* or clang sees a minimum and branches */
+	return b + (less & (less >> 63));
+}
+
+/*
  * Minimum over the cgroup and its ancestors of (min(high, max) - usage).
  * Host-wide headroom (no limit on the path) is not looked at: there the rule
  * has no opinion.  Without @limits only the usage is read.
@@ -61,28 +74,27 @@ static __always_inline struct page_counter *mthp_counter(struct cgroup *cgrp)
 static __always_inline void mthp_measure_room(struct mthp_room *room, struct cgroup *cgrp,
 					      __u32 page_shift, int limits)
 {
-	/* PAGE_COUNTER_MAX: what the kernel stores for "max" */
-	const __u64 unlimited = 0x7fffffffffffffffULL >> page_shift;
+	/* PAGE_COUNTER_MAX, what the kernel stores for "max": above any real memory. */
+	const __s64 unlimited = 0x7fffffffffffffffLL >> page_shift;
 	struct page_counter *counter = mthp_counter(cgrp);
-	__u64 limit, usage, left, least = MTHP_NO_LIMIT;
+	__s64 least = unlimited;
 	int i;
 
+	room->headroom_bytes = MTHP_NO_LIMIT;
 	room->usage_pages = 0;
-	if (counter)
-		room->usage_pages = counter->usage.counter;
-	for (i = 0; limits && i < MTHP_MAX_DEPTH && counter; i++) {
-		limit = counter->high;
-		if (counter->max < limit)
-			limit = counter->max;
-		if (limit < unlimited) {
-			usage = counter->usage.counter;
-			left = limit > usage ? limit - usage : 0;
-			if (left < least)
-				least = left;
-		}
+	if (!counter)
+		return;
+	room->usage_pages = counter->usage.counter;
+	if (!limits)
+		return;
+	for (i = 0; i < MTHP_MAX_DEPTH && counter; i++) {
+		least = mthp_min(least, mthp_min(counter->high, counter->max) -
+					counter->usage.counter);
 		counter = counter->parent;
 	}
-	room->headroom_bytes = least == MTHP_NO_LIMIT ? MTHP_NO_LIMIT : least << page_shift;
+	/* An unlimited level leaves "max" minus what is used: no limit either. */
+	if (least < unlimited / 2)
+		room->headroom_bytes = least > 0 ? (__u64)least << page_shift : 0;
 }
 
 #endif /* MTHP_HEADROOM_BPF_H */

@@ -89,7 +89,11 @@ struct mem_cgroup {
 	struct page_counter memory;
 };
 
-struct task_struct;
+/* Not read, but libbpf wants a definition where a kfunc's prototype names it. */
+struct task_struct {
+	int pid;
+};
+
 struct bpf_iter_meta;
 
 struct bpf_iter__cgroup {

@@ -129,7 +129,7 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state,
 	if (!cgrp || !state || !room)
 		return 0;
 	before = state->told_ns;
-	now = hurry ? bpf_ktime_get_ns() : bpf_ktime_get_coarse_ns();
+	now = bpf_ktime_get_ns();
 	if (!hurry && now - before < MTHP_TELL_EVERY_NS) {
 		state->muted++;
 		return 0;
