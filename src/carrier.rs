@@ -87,6 +87,18 @@ impl Carrier {
         Ok(data + choose)
     }
 
+    /// Type id of the value of a struct_ops map with this hook's ops.
+    ///
+    /// # Errors
+    /// [`Error::NoHook`] if the kernel does not know the type.
+    pub fn value_type_id(&self) -> Result<u32> {
+        let value: Struct<'_> = self
+            .btf
+            .type_by_name(VALUE_TYPE)
+            .ok_or_else(|| Error::NoHook { release: crate::support::release() })?;
+        Ok(value.type_id().into())
+    }
+
     /// Makes the link that puts a struct_ops map to work on a cgroup.  The
     /// policy is gone when the last descriptor of the link is closed.
     ///

@@ -11,6 +11,7 @@ mod events;
 mod links;
 mod loader;
 mod orders;
+mod policies;
 mod psi;
 mod run;
 mod status;

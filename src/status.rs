@@ -1,3 +1,419 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `mthp_ext status`.
-pub fn main(_: bool) -> crate::errors::Result<()> { Ok(()) }
+//! `mthp_ext status`: what is attached where, and what each cgroup may use now.
+//!
+//! Everything comes from the kernel: its list of links, the maps of the
+//! programs behind them, the cgroup files.  The process that attached a policy
+//! is not asked; it may be another version, or gone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{MapCore, MapFlags};
+use serde::Serialize;
+
+use crate::abi::{self, CgroupState, Facts, NR_REASONS};
+use crate::carrier::Carrier;
+use crate::cgroup::{self, Cgroup, Names};
+use crate::decide;
+use crate::errors::{Error, Result};
+use crate::events::Orders;
+use crate::orders::Sizes;
+use crate::policies::{self, Policy};
+use crate::units::{show_duration, show_size};
+
+/// The whole answer.
+#[derive(Debug, Serialize)]
+struct Report {
+    policies: Vec<PolicyLine>,
+    cgroups: Vec<CgroupLine>,
+}
+
+/// One attached policy.
+#[derive(Debug, Serialize)]
+struct PolicyLine {
+    policy: String,
+    root: String,
+    cgroup_id: u64,
+    link_id: u32,
+    map_id: u32,
+    prog_id: u32,
+    /// False for a program that is not of this version of mthp_ext: what it
+    /// decides cannot be told.
+    readable: bool,
+    rules: Vec<&'static str>,
+    settings: Option<Settings>,
+}
+
+/// The constants a policy was loaded with.
+#[derive(Debug, Serialize)]
+struct Settings {
+    pressure: &'static str,
+    threshold_ms: u64,
+    window_ms: u64,
+    min_memory_bytes: u64,
+    headroom_factor: u64,
+    max_order: Option<u32>,
+    narrow_advised: bool,
+}
+
+impl From<&abi::Tunables> for Settings {
+    fn from(t: &abi::Tunables) -> Self {
+        Settings {
+            pressure: if t.psi_full == 1 { "full" } else { "some" },
+            threshold_ms: t.threshold_ns / 1_000_000,
+            window_ms: t.window_ns / 1_000_000,
+            min_memory_bytes: t.min_memory,
+            headroom_factor: t.headroom_factor,
+            max_order: (t.max_order != abi::NO_MAX_ORDER).then_some(t.max_order),
+            narrow_advised: t.narrow_advised != 0,
+        }
+    }
+}
+
+/// One cgroup that at least one policy binds.
+#[derive(Debug, Serialize)]
+struct CgroupLine {
+    cgroup: String,
+    /// Name of the decision, e.g. `all`, `4K-on-fault`.
+    allowed: String,
+    why: &'static str,
+    rules: Vec<&'static str>,
+    orders: Orders,
+    pressure: bool,
+    stall_ms: u64,
+    elapsed_ms: u64,
+    memory_bytes: Option<u64>,
+    headroom_bytes: Option<u64>,
+    /// Requests the policies were asked about, by reason.
+    asked: BTreeMap<&'static str, u64>,
+    /// Those they narrowed, by reason and by the first rule that did.
+    narrowed: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+}
+
+/// What one policy says about one cgroup.
+struct Verdict {
+    orders: [u64; NR_REASONS],
+    rules: u32,
+    state: Option<CgroupState>,
+    facts: Facts,
+}
+
+/// Judges a cgroup as the policy's program does; `inherited` is the pressure
+/// verdict of the nearest scanned ancestor.
+fn judge(policy: &Policy, dir: &Path, mount: &Path, inherited: bool) -> Option<Verdict> {
+    let tunables = policy.tunables.as_ref()?;
+    let state = state_of(policy, dir);
+    let current = dir
+        .ancestors()
+        .take_while(|d| d.starts_with(mount))
+        .find_map(|d| fs::read_to_string(d.join("memory.current")).ok()?.trim().parse().ok());
+    let facts = facts_of(
+        state.as_ref(),
+        inherited,
+        current,
+        cgroup::headroom(dir, mount),
+        tunables.page_shift,
+    );
+    let (orders, rules) = decide::decide(&facts, tunables);
+    Some(Verdict { orders, rules, state, facts })
+}
+
+/// The facts, as bpf/state.bpf.h puts them together.
+fn facts_of(
+    state: Option<&CgroupState>,
+    inherited: bool,
+    current: Option<u64>,
+    headroom: Option<u64>,
+    page_shift: u32,
+) -> Facts {
+    let mut facts = Facts {
+        orders: abi::ALL_ORDERS,
+        headroom_bytes: headroom.unwrap_or(abi::NO_LIMIT),
+        pressure: inherited.into(),
+        ..Facts::default()
+    };
+    if let Some(state) = state {
+        let charged = state.usage_pages << page_shift;
+        facts.pressure = state.stall.high;
+        facts.memory_known = state.memory_known;
+        facts.populated = state.populated;
+        facts.memory_bytes =
+            state.memory_bytes + current.unwrap_or(charged).saturating_sub(charged);
+    }
+    facts
+}
+
+/// The policy's state of a cgroup; `None` if it has not met it yet.
+fn state_of(policy: &Policy, dir: &Path) -> Option<CgroupState> {
+    let directory = File::open(dir).ok()?;
+    let key = directory.as_raw_fd().to_ne_bytes();
+    let value = policy.states.as_ref()?.lookup(&key, MapFlags::ANY).ok()??;
+    abi::from_bytes(&value)
+}
+
+/// Puts together what all policies on the path say about each cgroup.
+fn cgroup_lines(policies: &[Policy], names: &Names, mount: &Path, sizes: &Sizes) -> Vec<CgroupLine> {
+    let mut lines: BTreeMap<PathBuf, CgroupLine> = BTreeMap::new();
+    for policy in policies {
+        let Some(root) = names.path_of_id(policy.link.cgroup_id) else { continue };
+        let mut pressure: HashMap<PathBuf, bool> = HashMap::new();
+        cgroup::walk(&root, &mut |dir, _| {
+            let inherited =
+                dir.parent().and_then(|up| pressure.get(up)).copied().unwrap_or_default();
+            let Some(verdict) = judge(policy, dir, mount, inherited) else { return };
+            pressure.insert(dir.to_owned(), verdict.facts.pressure != 0);
+            let line = lines.entry(dir.to_owned()).or_insert_with(|| CgroupLine::new(dir, names));
+            line.add(&verdict, sizes);
+        });
+    }
+    lines.into_values().collect()
+}
+
+impl CgroupLine {
+    /// A cgroup that nothing narrows yet.
+    fn new(dir: &Path, names: &Names) -> Self {
+        CgroupLine {
+            cgroup: names.of_path(dir),
+            allowed: String::new(),
+            why: "none",
+            rules: Vec::new(),
+            orders: [u64::MAX; NR_REASONS].into(),
+            pressure: false,
+            stall_ms: 0,
+            elapsed_ms: 0,
+            memory_bytes: None,
+            headroom_bytes: None,
+            asked: BTreeMap::new(),
+            narrowed: BTreeMap::new(),
+        }
+    }
+
+    /// Narrows by one more policy, as the kernel does: AND.
+    fn add(&mut self, verdict: &Verdict, sizes: &Sizes) {
+        let old = &self.orders;
+        let old = [old.fault, old.swapin, old.khugepaged, old.collapse];
+        let mut both = verdict.orders;
+        for (mask, old) in both.iter_mut().zip(old) {
+            *mask &= old;
+        }
+        self.orders = sizes.real(&both).into();
+        self.allowed = sizes.decision_name(&both);
+        for rule in decide::rule_names(verdict.rules) {
+            if !self.rules.contains(&rule) {
+                self.rules.push(rule);
+            }
+        }
+        self.rules.sort_by_key(|rule| decide::RULES.iter().position(|r| r == rule));
+        self.why = self.rules.first().copied().unwrap_or("none");
+        self.pressure |= verdict.facts.pressure != 0;
+        if verdict.facts.headroom_bytes != abi::NO_LIMIT {
+            self.headroom_bytes = Some(verdict.facts.headroom_bytes);
+        }
+        if verdict.facts.memory_known != 0 {
+            self.memory_bytes = Some(verdict.facts.memory_bytes);
+        }
+        let Some(state) = &verdict.state else { return };
+        self.stall_ms = self.stall_ms.max(state.stall.stall_ns / 1_000_000);
+        self.elapsed_ms = self.elapsed_ms.max(state.stall.elapsed_ns / 1_000_000);
+        for (r, reason) in decide::REASONS.into_iter().enumerate() {
+            *self.asked.entry(reason).or_default() += state.asked[r];
+            for (rule, &count) in decide::RULES.into_iter().zip(&state.narrowed[r]) {
+                if count != 0 {
+                    *self.narrowed.entry(reason).or_default().entry(rule).or_default() += count;
+                }
+            }
+        }
+    }
+
+    fn narrowed_total(&self) -> u64 {
+        self.narrowed.values().flat_map(BTreeMap::values).sum()
+    }
+}
+
+fn policy_line(policy: &Policy, names: &Names) -> PolicyLine {
+    PolicyLine {
+        policy: policy.name.clone(),
+        root: match policy.link.cgroup_id {
+            0 => "(detached)".to_owned(),
+            id => names.of_id(id),
+        },
+        cgroup_id: policy.link.cgroup_id,
+        link_id: policy.link.id,
+        map_id: policy.link.map_id,
+        prog_id: policy.prog_id,
+        readable: policy.tunables.is_some(),
+        rules: policy.tunables.as_ref().map_or_else(Vec::new, |t| decide::rule_names(t.rules)),
+        settings: policy.tunables.as_ref().map(Settings::from),
+    }
+}
+
+fn settings_text(settings: &Settings, rules: &[&str]) -> String {
+    let mut parts = Vec::new();
+    for rule in rules {
+        match *rule {
+            "pressure" => parts.push(format!(
+                "pressure {} {} in {}",
+                settings.pressure,
+                show_duration(settings.threshold_ms * 1_000_000),
+                show_duration(settings.window_ms * 1_000_000)
+            )),
+            "small" => parts.push(format!("small below {}", show_size(settings.min_memory_bytes))),
+            "headroom" => parts.push(format!("headroom factor {}", settings.headroom_factor)),
+            "max-order" => {
+                parts.extend(settings.max_order.map(|order| format!("max order {order}")));
+            }
+            _ => {}
+        }
+    }
+    if settings.narrow_advised {
+        parts.push("advised memory too".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if report.policies.is_empty() {
+        return writeln!(out, "no policy is attached");
+    }
+    for p in &report.policies {
+        let what = match &p.settings {
+            Some(settings) => settings_text(settings, &p.rules),
+            None => "not of this version of mthp_ext: what it decides cannot be told".to_owned(),
+        };
+        writeln!(out, "{} on {} (link {}): {what}", p.policy, p.root, p.link_id)?;
+    }
+    let or_dash = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), show_size);
+    let mut rows = vec![
+        ["CGROUP", "ALLOWED", "WHY", "STALL", "ANON+SHMEM", "HEADROOM", "ASKED", "NARROWED"]
+            .map(str::to_owned),
+    ];
+    rows.extend(report.cgroups.iter().map(|c| {
+        [
+            c.cgroup.clone(),
+            c.allowed.clone(),
+            if c.rules.is_empty() { "-".to_owned() } else { c.rules.join("+") },
+            show_duration(c.stall_ms * 1_000_000),
+            or_dash(c.memory_bytes),
+            or_dash(c.headroom_bytes),
+            c.asked.values().sum::<u64>().to_string(),
+            c.narrowed_total().to_string(),
+        ]
+    }));
+    table(&rows, out)
+}
+
+/// Columns as wide as their widest cell; words to the left, numbers to the right.
+fn table(rows: &[[String; 8]], out: &mut impl Write) -> io::Result<()> {
+    const WORDS: usize = 3;
+    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..8).map(width).collect();
+    writeln!(out)?;
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(i, (cell, &w))| {
+                if i < WORDS { format!("{cell:<w$}") } else { format!("{cell:>w$}") }
+            })
+            .collect();
+        writeln!(out, "{}", cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// The command.
+///
+/// # Errors
+/// Without BTF, hook, privilege, or cgroup v2.
+pub fn main(json: bool) -> Result<()> {
+    let root = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT))?;
+    let carrier = Carrier::probe()?;
+    let policies = policies::attached(&carrier)?;
+    let names = Names::new(&root.mount);
+    let report = Report {
+        policies: policies.iter().map(|p| policy_line(p, &names)).collect(),
+        cgroups: cgroup_lines(&policies, &names, &root.mount, &Sizes::of_this_machine()),
+    };
+    let mut out = io::stdout().lock();
+    let written = if json {
+        serde_json::to_writer(&mut out, &report).map_err(Into::into).and_then(|()| writeln!(out))
+    } else {
+        text(&report, &mut out)
+    };
+    written.map_err(|source| Error::Output { source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: Sizes = Sizes { orders: 0x3fc, page_shift: 12 };
+
+    fn verdict(orders: [u64; 4], rules: u32) -> Verdict {
+        Verdict { orders, rules, state: None, facts: facts_of(None, false, None, Some(1 << 20), 12) }
+    }
+
+    #[test]
+    fn policies_on_one_path_compose_by_and() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        line.add(&verdict([0xff, 0xff, 0xff, !1], 1 << 2), &X86);
+        assert_eq!((line.allowed.as_str(), line.why), ("512K-max", "headroom"));
+        line.add(&verdict([0, !1, !1, !1], 1 << 1), &X86);
+        assert_eq!((line.allowed.as_str(), line.why), ("4K-on-fault,512K-max", "small"));
+        assert_eq!(line.rules, ["small", "headroom"]);
+        assert_eq!(line.orders.collapse, 0x3fc);
+    }
+
+    #[test]
+    fn growth_since_the_scan_counts_as_memory() {
+        let state = CgroupState {
+            memory_bytes: 1 << 20,
+            usage_pages: 512,
+            memory_known: 1,
+            ..CgroupState::default()
+        };
+        let facts = facts_of(Some(&state), false, Some(5 << 20), None, 12);
+        assert_eq!(facts.memory_bytes, 4 << 20);
+        let shrunk = facts_of(Some(&state), false, Some(1 << 20), None, 12);
+        assert_eq!(shrunk.memory_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn a_cgroup_not_met_yet_inherits_pressure_only() {
+        let facts = facts_of(None, true, Some(0), None, 12);
+        assert_eq!((facts.pressure, facts.memory_known, facts.populated), (1, 0, 0));
+        assert_eq!(facts.headroom_bytes, abi::NO_LIMIT);
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        line.add(&verdict([!1; 4], 0), &X86);
+        let report = Report {
+            policies: vec![PolicyLine {
+                policy: "adaptive".to_owned(),
+                root: "/".to_owned(),
+                cgroup_id: 1,
+                link_id: 2,
+                map_id: 3,
+                prog_id: 4,
+                readable: false,
+                rules: Vec::new(),
+                settings: None,
+            }],
+            cgroups: vec![line],
+        };
+        let mut out = Vec::new();
+        text(&report, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines[2].find("WHY"), lines[3].find("-"));
+        assert!(lines[3].starts_with("/       all"), "{out}");
+    }
+}
