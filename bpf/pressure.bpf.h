@@ -10,13 +10,8 @@
 #include "state.bpf.h"
 #include "stall.h"
 
-/*
- * Weak, so that a kernel without them fails with our message and not with the
- * loader's: mthp_ext looks them up in BTF before it loads anything.
- */
-extern void bpf_cgroup_flush_stats(struct cgroup *cgrp) __weak __ksym;
-extern __u64 bpf_cgroup_stall(struct cgroup *cgrp, enum psi_states state) __weak __ksym;
-
+extern void bpf_cgroup_flush_stats(struct cgroup *cgrp) __ksym;
+extern __u64 bpf_cgroup_stall(struct cgroup *cgrp, __u32 state) __ksym;
 extern struct mem_cgroup *bpf_get_mem_cgroup(struct cgroup_subsys_state *css) __ksym;
 extern void bpf_put_mem_cgroup(struct mem_cgroup *memcg) __ksym;
 extern void bpf_mem_cgroup_flush_stats(struct mem_cgroup *memcg) __ksym;
@@ -88,15 +83,13 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	if (!state->stall.seen)
 		inherited = mthp_inherited_pressure(cgrp);
 
-	if (bpf_ksym_exists(bpf_cgroup_flush_stats) && bpf_ksym_exists(bpf_cgroup_stall)) {
-		bpf_cgroup_flush_stats(cgrp);
-		total = bpf_cgroup_stall(cgrp, tunables.psi_full ?
-				bpf_core_enum_value(enum psi_states, PSI_MEM_FULL) :
-				bpf_core_enum_value(enum psi_states, PSI_MEM_SOME));
-		now = bpf_ktime_get_ns();
-		mthp_stall_step(&state->stall, now, total, inherited, &tunables);
-		state->scanned_ns = now;
-	}
+	bpf_cgroup_flush_stats(cgrp);
+	total = bpf_cgroup_stall(cgrp, tunables.psi_full ?
+			bpf_core_enum_value(enum psi_states, PSI_MEM_FULL) :
+			bpf_core_enum_value(enum psi_states, PSI_MEM_SOME));
+	now = bpf_ktime_get_ns();
+	mthp_stall_step(&state->stall, now, total, inherited, &tunables);
+	state->scanned_ns = now;
 
 	mthp_measure_room(&room, cgrp, tunables.page_shift,
 			  tunables.rules & MTHP_RULE(HEADROOM));

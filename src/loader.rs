@@ -58,8 +58,6 @@ pub struct Attached {
     link: OwnedFd,
     /// Ring buffer of changed decisions.
     pub events: MapHandle,
-    /// The constants the policy was loaded with.
-    pub tunables: Tunables,
     _object: Object,
 }
 
@@ -75,7 +73,7 @@ impl Attached {
             .name(args.policy.name())
             .and_then(|builder| builder.open_memory(object_of(args.policy)))
             .map_err(|e| load_error(args.policy, e))?;
-        let tunables = set_tunables(&mut open, args)?;
+        set_tunables(&mut open, args)?;
         let mut object = open.load().map_err(|e| load_error(args.policy, e))?;
 
         fill_ops(&object, args.policy, program_offset)?;
@@ -86,7 +84,7 @@ impl Attached {
             .map_err(|e| load_error(args.policy, e))?;
         let ops = map(&object, args.policy, args.policy.name())?;
         let link = carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?;
-        Ok(Attached { scan, link, events, tunables, _object: object })
+        Ok(Attached { scan, link, events, _object: object })
     }
 
     /// The link's id, as `status` and bpftool show it.
@@ -179,8 +177,8 @@ fn mismatch(policy: Policy, what: &str) -> Error {
     load_error(policy, libbpf_rs::Error::from(io::Error::new(io::ErrorKind::InvalidData, what)))
 }
 
-/// Writes the options into .rodata; returns what was written.
-fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<Tunables> {
+/// Writes the options into .rodata, over the constants the policy brings along.
+fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<()> {
     for mut map in open.maps_mut() {
         if !map.name().to_string_lossy().ends_with(".rodata") {
             continue;
@@ -190,9 +188,9 @@ fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<Tunables> {
             .and_then(abi::from_bytes)
             .ok_or_else(|| mismatch(args.policy, "its tunables have another layout"))?;
         let tunables = args.tunables(&own, orders::page_shift());
-        map.set_initial_value(abi::as_bytes(&tunables))
-            .map_err(|e| load_error(args.policy, e))?;
-        return Ok(tunables);
+        return map
+            .set_initial_value(abi::as_bytes(&tunables))
+            .map_err(|e| load_error(args.policy, e));
     }
     Err(mismatch(args.policy, "it has no tunables"))
 }

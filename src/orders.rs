@@ -20,14 +20,16 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Reads `hugepages-*kB` below `dir`.  Without them (a kernel without
-    /// multi-size THP) every order counts as existing.
+    /// Reads `hugepages-*kB` below `dir`; those without `enabled` are sizes of
+    /// shared memory only.  Without any (a kernel without multi-size THP) every
+    /// order counts as existing.
     pub fn read(dir: &Path, page_shift: u32) -> Self {
         let mut orders = 0;
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let kib = name
                 .to_str()
+                .filter(|_| entry.path().join("enabled").exists())
                 .and_then(|n| n.strip_prefix("hugepages-"))
                 .and_then(|n| n.strip_suffix("kB"))
                 .and_then(|n| n.parse::<u64>().ok());
@@ -148,7 +150,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for name in ["hugepages-16kB", "hugepages-2048kB", "defrag", "hugepages-xkB"] {
             fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("enabled"), "").unwrap();
         }
+        fs::create_dir(dir.path().join("hugepages-8kB")).unwrap();
         assert_eq!(Sizes::read(dir.path(), 12), Sizes { orders: 0x204, page_shift: 12 });
         let none = Sizes::read(&dir.path().join("absent"), 12);
         assert_eq!(none.orders, crate::abi::ALL_ORDERS);
