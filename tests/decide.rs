@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Runs the C unit tests of the decision (tests/decide_test.c), each as a test
+//! of its own.  Undefined behaviour, overflow in shifts above all, is a failure.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decide_test.c");
+const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+
+/// Compiles the tests, once.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("decide_test");
+        let out = Command::new("cc")
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
+            .args(["-fsanitize=undefined", "-fno-sanitize-recover=undefined"])
+            .args(["-I", HEADERS, "-o"])
+            .arg(&program)
+            .arg(SOURCE)
+            .output()
+            .expect("a C compiler");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        program
+    })
+}
+
+fn check(name: &str) {
+    let out = Command::new(program()).arg(name).output().expect("the compiled tests");
+    assert!(
+        out.status.success(),
+        "{name}: {}\n{}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn no_test_is_left_out() {
+            let out = Command::new(program()).output().expect("the compiled tests");
+            let listed = String::from_utf8(out.stdout).expect("names");
+            let listed: Vec<&str> = listed.lines().collect();
+            assert_eq!(listed, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+tests! {
+    answer_is_a_subset_of_the_offer,
+    answer_does_not_depend_on_the_offer,
+    rules_are_named_iff_they_narrow,
+    unknown_reason_passes_unchanged,
+    forced_collapse_is_free,
+    advised_memory_is_left_alone,
+    advised_memory_is_bound_on_request,
+    calm_and_large_gets_everything,
+    pressure_means_base_pages_for_all_but_collapse,
+    small_means_base_pages_on_fault_only,
+    small_ends_at_the_very_byte,
+    an_empty_cgroup_is_not_small,
+    unknown_memory_is_not_small,
+    headroom_agrees_with_its_definition,
+    headroom_is_graded_order_by_order,
+    more_headroom_never_allows_less,
+    no_headroom_leaves_base_pages,
+    no_limit_means_no_opinion,
+    a_factor_of_zero_does_not_divide,
+    max_order_caps_every_order,
+    a_rule_that_is_off_narrows_nothing,
+    rules_compose_by_and,
+    products_compare_like_128_bits,
+    first_sample_only_sets_the_anchor,
+    first_sample_takes_over_the_parents_verdict,
+    threshold_is_reached_exactly,
+    verdict_does_not_depend_on_the_scan_rhythm,
+    an_early_scan_is_not_normalised_upwards,
+    verdict_only_rises_within_a_window,
+    the_anchor_moves_once_per_window,
+    a_total_that_begins_anew_is_no_pressure,
+    extreme_samples_do_not_overflow,
+}

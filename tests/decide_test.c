@@ -1,0 +1,625 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Unit tests of the decision (bpf/decide.h) and of the pressure verdict
+ * (bpf/stall.h): the code the kernel runs, compiled for the host.
+ *
+ * Usage: decide_test NAME   runs one test; tests/decide.rs calls each.
+ *        decide_test        lists them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decide.h"
+#include "stall.h"
+
+#define MIB	(1ULL << 20)
+#define MS	1000000ULL
+#define SEC	1000000000ULL
+
+static int failures;
+
+#define CHECK(cond, ...)						\
+	do {								\
+		if (!(cond)) {						\
+			failures++;					\
+			printf("%s:%d: %s: ", __FILE__, __LINE__, #cond); \
+			printf(__VA_ARGS__);				\
+			printf("\n");					\
+		}							\
+	} while (0)
+
+static const __u32 page_shifts[] = { 12, 14, 16 };
+
+#define ALL_RULES (MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | \
+		   MTHP_RULE(HEADROOM) | MTHP_RULE(MAX_ORDER))
+
+static struct mthp_tunables defaults(void)
+{
+	return (struct mthp_tunables){
+		.magic = MTHP_MAGIC, .abi = MTHP_ABI, .rules = ALL_RULES,
+		.page_shift = 12, .max_order = MTHP_NO_MAX_ORDER, .psi_full = 1,
+		.threshold_ns = 100 * MS, .window_ns = SEC,
+		.min_memory = 16 * MIB, .headroom_factor = 1024,
+	};
+}
+
+/* A large, calm cgroup without limits. */
+static struct mthp_facts calm(__u32 reason)
+{
+	return (struct mthp_facts){
+		.orders = MTHP_ALL_ORDERS, .memory_bytes = 100 * MIB,
+		.headroom_bytes = MTHP_NO_LIMIT, .reason = reason,
+		.memory_known = 1, .populated = 1,
+	};
+}
+
+static __u64 decide(const struct mthp_facts *f, const struct mthp_tunables *t)
+{
+	__u32 rules;
+
+	return mthp_decide(f, t, &rules);
+}
+
+static __u64 random_u64(void)
+{
+	static __u64 x = 88172645463325252ULL;	/* xorshift: the same on every run */
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return x;
+}
+
+/* Values at which arithmetic breaks, and random ones of every magnitude. */
+static __u64 nasty_u64(void)
+{
+	static const __u64 edges[] = {
+		0, 1, 2, 4095, 4096, 4097, 1ULL << 31, 1ULL << 32, 1ULL << 62,
+		1ULL << 63, ~0ULL - 1, ~0ULL,
+	};
+	__u64 r = random_u64();
+
+	if (r % 3 == 0)
+		return edges[(r >> 8) % (sizeof(edges) / sizeof(edges[0]))];
+	return random_u64() >> (r >> 8) % 64;
+}
+
+static struct mthp_facts nasty_facts(void)
+{
+	return (struct mthp_facts){
+		.orders = nasty_u64(), .vm_flags = nasty_u64(),
+		.memory_bytes = nasty_u64(), .headroom_bytes = nasty_u64(),
+		.reason = random_u64() % 6, .pressure = random_u64() % 2,
+		.memory_known = random_u64() % 2, .populated = random_u64() % 2,
+	};
+}
+
+static struct mthp_tunables nasty_tunables(void)
+{
+	struct mthp_tunables t = defaults();
+
+	t.rules = random_u64();
+	t.page_shift = page_shifts[random_u64() % 3];
+	t.max_order = random_u64() % 66;
+	t.narrow_advised = random_u64() % 2;
+	t.min_memory = nasty_u64();
+	t.headroom_factor = nasty_u64();
+	return t;
+}
+
+static void answer_is_a_subset_of_the_offer(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		__u64 got = decide(&f, &t);
+
+		CHECK(!(got & ~f.orders), "offer %llx answer %llx", f.orders, got);
+	}
+}
+
+/* Deciding on everything and masking later is what the BPF side does. */
+static void answer_does_not_depend_on_the_offer(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_facts f = nasty_facts(), whole;
+		struct mthp_tunables t = nasty_tunables();
+
+		whole = f;
+		whole.orders = ~0ULL;
+		CHECK(decide(&f, &t) == (f.orders & decide(&whole, &t)),
+		      "offer %llx", f.orders);
+	}
+}
+
+static void rules_are_named_iff_they_narrow(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		__u32 rules;
+		__u64 got = mthp_decide(&f, &t, &rules);
+
+		CHECK((got != f.orders) == (rules != 0), "rules %x", rules);
+		CHECK(!(rules & ~t.rules), "rule %x is off", rules);
+	}
+}
+
+static void unknown_reason_passes_unchanged(void)
+{
+	for (__u32 reason = MTHP_UNKNOWN; reason < MTHP_UNKNOWN + 100; reason++)
+		for (int i = 0; i < 1000; i++) {
+			struct mthp_facts f = nasty_facts();
+			struct mthp_tunables t = nasty_tunables();
+
+			f.reason = reason;
+			CHECK(decide(&f, &t) == f.orders, "reason %u", reason);
+		}
+}
+
+static void forced_collapse_is_free(void)
+{
+	for (int i = 0; i < 100000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+
+		f.reason = MTHP_COLLAPSE;
+		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
+	}
+}
+
+static void advised_memory_is_left_alone(void)
+{
+	for (int i = 0; i < 100000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+
+		f.vm_flags |= MTHP_VM_HUGEPAGE;
+		t.narrow_advised = 0;
+		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
+	}
+}
+
+static void advised_memory_is_bound_on_request(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.vm_flags = MTHP_VM_HUGEPAGE;
+	f.pressure = 1;
+	CHECK(decide(&f, &t) == f.orders, "untouched by default");
+	t.narrow_advised = 1;
+	CHECK(decide(&f, &t) == 0, "bound on request");
+}
+
+static void calm_and_large_gets_everything(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+		struct mthp_facts f = calm(reason);
+
+		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "reason %u", reason);
+	}
+}
+
+static void pressure_means_base_pages_for_all_but_collapse(void)
+{
+	static const __u64 expected[] = {
+		[MTHP_FAULT] = 0, [MTHP_SWAPIN] = 0, [MTHP_KHUGEPAGED] = 0,
+		[MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+	};
+	struct mthp_tunables t = defaults();
+
+	for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+		struct mthp_facts f = calm(reason);
+
+		f.pressure = 1;
+		CHECK(decide(&f, &t) == expected[reason], "reason %u", reason);
+	}
+}
+
+static void small_means_base_pages_on_fault_only(void)
+{
+	static const __u64 expected[] = {
+		[MTHP_FAULT] = 0, [MTHP_SWAPIN] = MTHP_ALL_ORDERS,
+		[MTHP_KHUGEPAGED] = MTHP_ALL_ORDERS, [MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+	};
+	struct mthp_tunables t = defaults();
+
+	for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+		struct mthp_facts f = calm(reason);
+
+		f.memory_bytes = MIB;
+		CHECK(decide(&f, &t) == expected[reason], "reason %u", reason);
+	}
+}
+
+static void small_ends_at_the_very_byte(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.memory_bytes = t.min_memory - 1;
+	CHECK(decide(&f, &t) == 0, "one byte below");
+	f.memory_bytes = t.min_memory;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "exactly");
+	t.min_memory = 0;
+	f.memory_bytes = 0;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "0 turns the rule off");
+}
+
+/* B7: an empty cgroup has no memory, and yet its first task is not small. */
+static void an_empty_cgroup_is_not_small(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.memory_bytes = 0;
+	f.populated = 0;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "empty");
+}
+
+/* W3, W16: without the memory controller there is no opinion on size. */
+static void unknown_memory_is_not_small(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.memory_bytes = 0;
+	f.memory_known = 0;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "unknown");
+}
+
+/* The rule as DESIGN states it, in 128 bits, order by order. */
+static void headroom_agrees_with_its_definition(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int i = 0; i < 200000; i++) {
+		struct mthp_facts f = calm(random_u64() % MTHP_COLLAPSE);
+		__u64 got;
+
+		f.headroom_bytes = nasty_u64();
+		t.headroom_factor = 1 + (nasty_u64() & 0xfffff);
+		t.page_shift = page_shifts[i % 3];
+		got = decide(&f, &t);
+		for (int order = 1; order < 40; order++) {
+			unsigned __int128 need = (unsigned __int128)1 << (order + t.page_shift);
+			int fits = f.headroom_bytes == MTHP_NO_LIMIT ||
+				   need * t.headroom_factor <= f.headroom_bytes;
+
+			CHECK(!!(got & (1ULL << order)) == fits,
+			      "order %d K %llu headroom %llu shift %u", order,
+			      t.headroom_factor, f.headroom_bytes, t.page_shift);
+		}
+	}
+}
+
+static void headroom_is_graded_order_by_order(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (unsigned int s = 0; s < 3; s++) {
+		__u32 shift = page_shifts[s];
+
+		t.page_shift = shift;
+		for (int order = 1; order <= 13; order++) {
+			struct mthp_facts f = calm(MTHP_FAULT);
+			__u64 need = (1ULL << (order + shift)) * t.headroom_factor;
+			__u64 up_to = (2ULL << order) - 2;
+
+			f.headroom_bytes = need;
+			CHECK(decide(&f, &t) == up_to, "order %d at shift %u", order, shift);
+			f.headroom_bytes = need - 1;
+			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)),
+			      "order %d just misses at shift %u", order, shift);
+		}
+	}
+}
+
+static void more_headroom_never_allows_less(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_facts low = nasty_facts(), high;
+		struct mthp_tunables t = nasty_tunables();
+		__u64 more = nasty_u64();
+
+		high = low;
+		high.headroom_bytes = low.headroom_bytes > more ? low.headroom_bytes : more;
+		CHECK(!(decide(&low, &t) & ~decide(&high, &t)),
+		      "%llu -> %llu", low.headroom_bytes, high.headroom_bytes);
+	}
+}
+
+static void no_headroom_leaves_base_pages(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++) {
+		struct mthp_facts f = calm(reason);
+
+		f.headroom_bytes = 0;
+		CHECK(decide(&f, &t) == 0, "reason %u", reason);
+	}
+}
+
+static void no_limit_means_no_opinion(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	t.headroom_factor = ~0ULL;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "even with the largest K");
+}
+
+/* A K of 0 never gets past the command line; dividing by it must not either. */
+static void a_factor_of_zero_does_not_divide(void)
+{
+	CHECK(mthp_headroom_orders(4096, 0, 12) == 1, "taken as 1");
+}
+
+static void max_order_caps_every_order(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (__u32 max = 0; max < 63; max++) {
+		struct mthp_facts f = calm(MTHP_FAULT);
+		__u64 got;
+
+		t.max_order = max;
+		got = decide(&f, &t);
+		for (__u32 order = 1; order < 64; order++)
+			CHECK(!!(got & (1ULL << order)) == (order <= max),
+			      "order %u under cap %u", order, max);
+	}
+	for (__u32 max = 63; max < 70; max++) {
+		struct mthp_facts f = calm(MTHP_FAULT);
+
+		t.max_order = max;
+		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "cap %u is none", max);
+	}
+}
+
+/* Each rule alone, and off. */
+static void a_rule_that_is_off_narrows_nothing(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.pressure = 1;
+	f.memory_bytes = 0;
+	f.headroom_bytes = 0;
+	t.max_order = 0;
+	for (__u32 rules = 0; rules <= ALL_RULES; rules++) {
+		__u32 why;
+
+		t.rules = rules;
+		CHECK(mthp_decide(&f, &t, &why) == (rules ? 0 : f.orders), "rules %x", rules);
+		CHECK(why == rules, "rules %x why %x", rules, why);
+	}
+}
+
+/* Adaptive is what reactive and headroom both allow: the rules compose by AND. */
+static void rules_compose_by_and(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables(), one;
+		__u64 all = f.orders;
+
+		for (__u32 rule = 0; rule < MTHP_NR_RULES; rule++) {
+			one = t;
+			one.rules = t.rules & (1U << rule);
+			all &= decide(&f, &one);
+		}
+		CHECK(decide(&f, &t) == all, "rules %x", t.rules);
+	}
+}
+
+static void products_compare_like_128_bits(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		__u64 a = nasty_u64(), b = nasty_u64(), c = nasty_u64(), d = nasty_u64();
+		int expected = (unsigned __int128)a * b >= (unsigned __int128)c * d;
+
+		CHECK(mthp_product_ge(a, b, c, d) == expected,
+		      "%llu*%llu %llu*%llu", a, b, c, d);
+	}
+}
+
+/* B6: the total at first sight is history, not pressure. */
+static void first_sample_only_sets_the_anchor(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 };
+
+	mthp_stall_step(&s, 5 * SEC, 3600 * SEC, 0, &t);
+	CHECK(!s.high, "an hour of old stall");
+	mthp_stall_step(&s, 6 * SEC, 3600 * SEC, 0, &t);
+	CHECK(!s.high, "and none since");
+}
+
+static void first_sample_takes_over_the_parents_verdict(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 };
+
+	mthp_stall_step(&s, SEC, 0, 1, &t);
+	CHECK(s.high, "inherited");
+	mthp_stall_step(&s, SEC + 500 * MS, 0, 0, &t);
+	CHECK(s.high, "kept within the window");
+	mthp_stall_step(&s, 2 * SEC, 0, 0, &t);
+	CHECK(!s.high, "judged for itself after it");
+}
+
+static void threshold_is_reached_exactly(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int less = 0; less < 2; less++) {
+		struct mthp_stall s = { 0 };
+
+		mthp_stall_step(&s, SEC, SEC, 0, &t);
+		mthp_stall_step(&s, 2 * SEC, SEC + 100 * MS - less, 0, &t);
+		CHECK(s.high == !less, "%d ns less than the threshold", less);
+	}
+}
+
+/* W13: one stall rate, any rhythm of scans, one verdict. */
+static void verdict_does_not_depend_on_the_scan_rhythm(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int percent = 1; percent < 30; percent++) {
+		struct mthp_stall s = { 0 };
+		__u64 now = SEC, start = now;
+		/* well above or below: rounding of the rate is not the subject */
+		int expected = percent > 10;
+
+		if (percent == 10)
+			continue;
+		mthp_stall_step(&s, now, 0, 0, &t);
+		for (int i = 0; i < 2000; i++) {
+			now += 1 + random_u64() % (3 * SEC);
+			mthp_stall_step(&s, now, (now - start) * percent / 100, 0, &t);
+			if (now - start > 4 * SEC)
+				CHECK((int)s.high == expected, "%d %% at scan %d", percent, i);
+		}
+	}
+}
+
+/* A scan that an event brings early must not blow a short stall up. */
+static void an_early_scan_is_not_normalised_upwards(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 };
+
+	mthp_stall_step(&s, SEC, 0, 0, &t);
+	mthp_stall_step(&s, SEC + 50 * MS, 50 * MS, 0, &t);
+	CHECK(!s.high, "50 ms of stall in 50 ms is not yet 100 ms in 1 s");
+	mthp_stall_step(&s, SEC + 100 * MS, 100 * MS, 0, &t);
+	CHECK(s.high, "100 ms is, at once");
+}
+
+static void verdict_only_rises_within_a_window(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 };
+
+	mthp_stall_step(&s, SEC, 0, 0, &t);
+	mthp_stall_step(&s, 2 * SEC, 500 * MS, 0, &t);
+	CHECK(s.high, "high");
+	for (__u64 now = 2 * SEC; now < 3 * SEC; now += 10 * MS) {
+		mthp_stall_step(&s, now, 500 * MS, 0, &t);
+		CHECK(s.high, "calm, but the window is not over at %llu", now);
+	}
+	mthp_stall_step(&s, 3 * SEC, 500 * MS, 0, &t);
+	CHECK(!s.high, "a calm window is over");
+}
+
+/* Scans far more often than the window must not move the anchor along. */
+static void the_anchor_moves_once_per_window(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 };
+	__u64 moved = 0, anchor = 0;
+
+	for (__u64 now = SEC; now <= 11 * SEC; now += MS) {
+		mthp_stall_step(&s, now, 0, 0, &t);
+		moved += s.anchor_ns != anchor;
+		anchor = s.anchor_ns;
+	}
+	CHECK(moved == 11, "moved %llu times", moved);
+}
+
+static void a_total_that_begins_anew_is_no_pressure(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 };
+
+	mthp_stall_step(&s, SEC, 100 * SEC, 0, &t);
+	mthp_stall_step(&s, 2 * SEC, 0, 0, &t);
+	CHECK(!s.high, "PSI switched off and on");
+	mthp_stall_step(&s, 3 * SEC, 200 * MS, 0, &t);
+	CHECK(s.high, "and judged from there");
+}
+
+static void extreme_samples_do_not_overflow(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_stall s = { .seen = 1, .anchor_ns = nasty_u64(),
+					.anchor_stall_ns = nasty_u64() };
+		__u64 now = nasty_u64(), total = nasty_u64(), elapsed;
+		__u64 from = s.anchor_ns, stall_from = s.anchor_stall_ns;
+		unsigned __int128 least;
+
+		t.window_ns = 1 + nasty_u64() % (10 * SEC);
+		t.threshold_ns = 1 + nasty_u64() % t.window_ns;
+		mthp_stall_step(&s, now, total, 0, &t);
+		if (now < from || total < stall_from) {
+			CHECK(!s.high, "backwards");
+			continue;
+		}
+		elapsed = now - from > t.window_ns ? now - from : t.window_ns;
+		least = (unsigned __int128)t.threshold_ns * elapsed;
+		CHECK((int)s.high == ((unsigned __int128)(total - stall_from) * t.window_ns >= least),
+		      "stall %llu in %llu", total - stall_from, elapsed);
+	}
+}
+
+#define TEST(name) { #name, name }
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} tests[] = {
+	TEST(answer_is_a_subset_of_the_offer),
+	TEST(answer_does_not_depend_on_the_offer),
+	TEST(rules_are_named_iff_they_narrow),
+	TEST(unknown_reason_passes_unchanged),
+	TEST(forced_collapse_is_free),
+	TEST(advised_memory_is_left_alone),
+	TEST(advised_memory_is_bound_on_request),
+	TEST(calm_and_large_gets_everything),
+	TEST(pressure_means_base_pages_for_all_but_collapse),
+	TEST(small_means_base_pages_on_fault_only),
+	TEST(small_ends_at_the_very_byte),
+	TEST(an_empty_cgroup_is_not_small),
+	TEST(unknown_memory_is_not_small),
+	TEST(headroom_agrees_with_its_definition),
+	TEST(headroom_is_graded_order_by_order),
+	TEST(more_headroom_never_allows_less),
+	TEST(no_headroom_leaves_base_pages),
+	TEST(no_limit_means_no_opinion),
+	TEST(a_factor_of_zero_does_not_divide),
+	TEST(max_order_caps_every_order),
+	TEST(a_rule_that_is_off_narrows_nothing),
+	TEST(rules_compose_by_and),
+	TEST(products_compare_like_128_bits),
+	TEST(first_sample_only_sets_the_anchor),
+	TEST(first_sample_takes_over_the_parents_verdict),
+	TEST(threshold_is_reached_exactly),
+	TEST(verdict_does_not_depend_on_the_scan_rhythm),
+	TEST(an_early_scan_is_not_normalised_upwards),
+	TEST(verdict_only_rises_within_a_window),
+	TEST(the_anchor_moves_once_per_window),
+	TEST(a_total_that_begins_anew_is_no_pressure),
+	TEST(extreme_samples_do_not_overflow),
+};
+
+int main(int argc, char **argv)
+{
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+		if (argc < 2) {
+			puts(tests[i].name);
+		} else if (!strcmp(argv[1], tests[i].name)) {
+			tests[i].run();
+			return failures ? 1 : 0;
+		}
+	}
+	return argc < 2 ? 0 : 2;
+}
