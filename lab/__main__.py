@@ -134,11 +134,15 @@ def _parser() -> argparse.ArgumentParser:
     tree.add_argument("--dir", type=Path, default=directory, help="where (also: DIR=; default: %(default)s)")
     patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/patches/")
     patches.add_argument("--dir", type=Path, default=directory, help="the tree (also: DIR=; default: %(default)s)")
-    patches.add_argument("--base", default=os.environ.get("BASE") or None, help="commit the series starts above, for a tree that kernel-tree did not make")
+    patches.add_argument(
+        "--base",
+        default=os.environ.get("BASE") or None,
+        help="commit the series starts above, for a tree that kernel-tree did not make",
+    )
     add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
-    test.add_argument("--only", action="append", metavar="SUITE", help="run only this suite (may repeat)")
+    test.add_argument("--only", action="append", metavar="PART", help="run only lint, host or vm (may repeat)")
     add("lint", _lint, "run the linters")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
     demo.add_argument("--scale", help="how large (see docs/lab.md)")

@@ -72,7 +72,7 @@ def judge(evidence: Evidence) -> tuple[Verdict, int | None, str]:
         who, _, text = line.partition(" ")
         if who == evidence.nonce:
             said = text
-    code = int(said[5:]) if said and re.fullmatch(r"exit \d{1,3}", said) else None
+    code = int(said[5:]) if said and re.fullmatch(r"exit [0-9]{1,3}", said) else None
 
     panic = _PANIC.search(evidence.console.replace("\r", ""))
     if panic:
@@ -86,7 +86,7 @@ def judge(evidence: Evidence) -> tuple[Verdict, int | None, str]:
     if said is None:
         return Verdict.DIED, None, "the guest powered off or reset without a verdict"
     if code is None:
-        if match := re.fullmatch(r"signal (\d+)", said):
+        if match := re.fullmatch(r"signal ([0-9]+)", said):
             return Verdict.FAILED, None, f"killed by signal {match[1]}"
         return Verdict.FAILED, None, f"the guest's init reports: {said.removeprefix('error ')}"
     if code != 0:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The linters, each counted as one test."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lab import programs, setup
+from lab.paths import REPO
+from lab.testing.result import Status, Suite, Test
+
+
+def _check(
+    suite: Suite, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path = REPO
+) -> None:
+    done = subprocess.run(
+        argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode == 0:
+        suite.tests.append(Test(name, Status.PASSED))
+    else:
+        suite.fail(name, (done.stdout + done.stderr).strip()[-6000:] or f"exit code {done.returncode}")
+
+
+def run() -> Suite:
+    """ruff and mypy over the lab, rustfmt and clippy over the workspace."""
+    suite = Suite("linters")
+    begin = time.monotonic()
+    python = str(setup.linters())
+    _check(suite, "ruff check", [python, "-m", "ruff", "check", "--no-cache", "."])
+    _check(suite, "ruff format", [python, "-m", "ruff", "format", "--no-cache", "--check", "."])
+    cache = ["--cache-dir", str(REPO / "build" / "mypy")]
+    _check(suite, "mypy", [python, "-m", "mypy", *cache])
+
+    env = programs.environment()
+    cargo = programs.cargo()
+    for name, tool, argv in (
+        ("rustfmt", "cargo-fmt", ["fmt", "--all", "--check"]),
+        (
+            "clippy",
+            "cargo-clippy",
+            ["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"],
+        ),
+    ):
+        if shutil.which(tool, path=env["PATH"]):
+            _check(suite, name, [cargo, *argv], env)
+        else:
+            suite.tests.append(
+                Test(name, Status.SKIPPED, f"{tool} is not installed (this system has no package of it)")
+            )
+    suite.seconds = time.monotonic() - begin
+    return suite

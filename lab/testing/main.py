@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs the suites, shows what failed, writes build/results/test.json."""
+
+import sys
+import threading
+
+from lab import accel, results, setup
+from lab.errors import Exit, LabError
+from lab.kernel import build
+from lab.kernel.build import Kernel
+from lab.testing import guest, host
+from lab.testing import lint as linters
+from lab.testing.result import Status, Suite, total
+
+_DETAIL_LINES = 30
+_print_lock = threading.Lock()
+PARTS = ("lint", "host", "vm")
+
+
+def _show(suite: Suite) -> None:
+    """One line for the suite, and each failure and skip with its reason."""
+    with _print_lock:
+        counts = ", ".join(f"{suite.count(status)} {status}" for status in Status if suite.count(status))
+        print(f"{suite.name}: {counts} ({suite.seconds:.1f} s)")
+        for test in suite.tests:
+            if test.status is Status.PASSED:
+                continue
+            print(f"  {test.status.upper()} {suite.name} {test.name}")
+            for line in test.detail.splitlines()[-_DETAIL_LINES:]:
+                print(f"    {line}")
+        if suite.count(Status.FAILED):
+            for log in suite.logs:
+                print(f"  log: {log}")
+        sys.stdout.flush()
+
+
+def _part(name: str, suites: list[Suite], error: LabError) -> None:
+    """A part that could not be run counts as a failure, and the others still run."""
+    suite = Suite(name)
+    suite.fail("(could not be run)", str(error))
+    suites.append(suite)
+    _show(suite)
+
+
+def _lint(suites: list[Suite]) -> None:
+    print("test: linters", flush=True)
+    suite = linters.run()
+    _show(suite)
+    suites.append(suite)
+
+
+def _host(suites: list[Suite], rust: list[host.RustTest]) -> None:
+    print("test: unit tests on the host", flush=True)
+    for suite in [host.python_tests(), *host.rust_tests(rust)]:
+        _show(suite)
+        suites.append(suite)
+
+
+def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
+    kernel = build.ensure()
+    mode, why = accel.best(kernel.image)
+    print(f"test: in guests, {mode} ({why})", flush=True)
+    suites += guest.run(kernel, rust, mode, _show)
+    return kernel, mode
+
+
+def test(only: list[str] | None = None) -> int:
+    """All parts (or `only` some of PARTS); 1 if a test failed or none ran."""
+    parts = only or list(PARTS)
+    for part in parts:
+        if part not in PARTS:
+            raise LabError(Exit.USAGE, f"there is no part {part!r}; there are: {', '.join(PARTS)}")
+    need = setup.Need.PROGRAM
+    need |= setup.Need.LINT if "lint" in parts else setup.Need(0)
+    need |= setup.Need.VM | setup.Need.KERNEL if "vm" in parts else setup.Need(0)
+    setup.ensure(need)
+    suites: list[Suite] = []
+    kernel: Kernel | None = None
+    mode = "none"
+    if "lint" in parts:
+        try:
+            _lint(suites)
+        except LabError as error:
+            _part("linters", suites, error)
+    try:
+        rust = host.build_rust_tests()
+    except LabError as error:
+        _part("rust", suites, error)
+        rust = []
+    in_guest = [one for one in rust if one.integration and one.name.startswith("e2e")]
+    if "host" in parts:
+        try:
+            _host(suites, [one for one in rust if one not in in_guest])
+        except LabError as error:
+            _part("host", suites, error)
+    if "vm" in parts:
+        try:
+            kernel, mode = _vm(suites, in_guest)
+        except LabError as error:
+            _part("vm", suites, error)
+    return _close(suites, kernel, mode)
+
+
+def _close(suites: list[Suite], kernel: Kernel | None, mode: str) -> int:
+    failed = sum(suite.count(Status.FAILED) for suite in suites)
+    ran = sum(len(suite.tests) for suite in suites) - sum(suite.count(Status.SKIPPED) for suite in suites)
+    metrics = {
+        suite.name: {"seconds": round(suite.seconds, 2), **{status.value: suite.count(status) for status in Status}}
+        for suite in suites
+    }
+    gates = [results.gate("tests failed", failed, "== 0"), results.gate("tests run", ran, ">= 1")]
+    release = kernel.release if kernel else None
+    path = results.write("test", results.environment(release, mode), metrics, gates)
+    print(f"results: {path}")
+    print(total(suites), flush=True)
+    return Exit.OK if all(gate.ok for gate in gates) else Exit.TESTS
+
+
+def lint() -> int:
+    """Only the linters."""
+    setup.ensure(setup.Need.PROGRAM | setup.Need.LINT)
+    suites: list[Suite] = []
+    _lint(suites)
+    print(total(suites))
+    return Exit.TESTS if suites[0].count(Status.FAILED) else Exit.OK

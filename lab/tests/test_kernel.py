@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Configuration checks, the key of a build, pinned tarballs, cleaning up after a killed build."""
+
+import hashlib
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+from lab.errors import Exit, LabError
+from lab.kernel import build, config, tarball
+from lab.kernel.series import Patch
+
+
+class Config(unittest.TestCase):
+    def test_lines_without_effect_are_listed(self) -> None:
+        wanted = config.parse("CONFIG_A=y\nCONFIG_B=n\nCONFIG_C=8\n# CONFIG_D is not set\nCONFIG_E=y\n# note\n")
+        actual = "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=64\nCONFIG_D=y\n"
+        self.assertEqual(
+            config.missed(wanted, actual),
+            ["CONFIG_C=8, but it is 64", "CONFIG_D=n, but it is y", "CONFIG_E=y, but it is n"],
+        )
+        with self.assertRaises(LabError) as caught:
+            config.check(wanted, actual)
+        self.assertEqual(caught.exception.code, Exit.CONFIG)
+
+    def test_the_fragments_parse_whole(self) -> None:
+        for path in config.fragments(has_series=True):
+            lines = [line for line in path.read_text().splitlines() if line and not line.startswith("# ")]
+            self.assertEqual(len(config.parse(path.read_text())), len(lines), path)
+
+
+class Key(unittest.TestCase):
+    def test_every_input_counts(self) -> None:
+        keys = {
+            build.key("7.3.4", [Patch("a", b"x")], [b"c"], "gcc"),
+            build.key("7.3.5", [Patch("a", b"x")], [b"c"], "gcc"),
+            build.key("7.3.4", [Patch("a", b"y")], [b"c"], "gcc"),
+            build.key("7.3.4", [Patch("a", b"x")], [b"d"], "gcc"),
+            build.key("7.3.4", [Patch("a", b"x")], [b"c"], "gcc 2"),
+            build.key("7.3.4", [Patch("a", b"x"), Patch("b", b"")], [b"c"], "gcc"),
+            build.key("7.3.4", [], [b"x", b"c"], "gcc"),
+        }
+        self.assertEqual(len(keys), 7)
+
+    def test_a_name_alone_does_not(self) -> None:
+        self.assertEqual(build.key("7", [Patch("a", b"x")], [], ""), build.key("7", [Patch("b", b"x")], [], ""))
+
+
+class Interrupted(unittest.TestCase):
+    def test_what_a_killed_build_was_writing_is_removed(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            objects = Path(name)
+            for file, when in (("old.o", 100), ("new.o", 300), (".new.o.cmd", 300)):
+                (objects / file).write_text("")
+                os.utime(objects / file, (when, when))
+            build._drop_unfinished(objects, 200)
+            self.assertEqual([path.name for path in objects.iterdir()], ["old.o"])
+
+
+class Tarball(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.tar = Path(holder.name, "linux-7.3.4.tar.xz")
+        self.tar.write_bytes(b"content")
+        self.sum = hashlib.sha256(b"content").hexdigest()
+        self.pins = Path(holder.name, "pins")
+
+    def message(self) -> str:
+        with self.assertRaises(LabError) as caught:
+            tarball.verify(self.tar, self.pins)
+        self.assertEqual(caught.exception.code, Exit.SOURCE)
+        return str(caught.exception)
+
+    def test_a_pinned_one_is_taken(self) -> None:
+        self.pins.write_text(f"# comment\n{self.sum}  {self.tar.name}\n")
+        self.assertEqual(tarball.verify(self.tar, self.pins), "7.3.4")
+
+    def test_an_unpinned_one_is_refused_with_the_line_to_add(self) -> None:
+        self.assertIn(f"{self.sum}  {self.tar.name}", self.message())
+
+    def test_another_content_is_refused(self) -> None:
+        self.pins.write_text(f"{'0' * 64}  {self.tar.name}\n")
+        self.assertIn("is not the file", self.message())
+
+    def test_a_damaged_pin_file_is_no_permission(self) -> None:
+        self.pins.write_text(f"{self.sum} ? {self.tar.name}\n")
+        self.assertIn("not a line of sha256sum", self.message())
+
+    def test_other_names_are_refused(self) -> None:
+        self.tar = self.tar.rename(self.tar.with_name("evil.tar.xz"))
+        self.assertIn("not named like", self.message())

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""vm.run against a stand-in for QEMU: a script that writes what a guest would."""
+
+import os
+import tempfile
+import textwrap
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from lab import qemu, vm
+from lab.errors import Exit, LabError
+from lab.verdict import Verdict
+
+# Finds its files the way QEMU is told them, and the nonce in the initramfs as only PID 1 could.
+_PRELUDE = """\
+#!/usr/bin/env python3
+import os, re, subprocess, sys, time
+line = " ".join(sys.argv)
+def path(name):
+    return re.search(r"id=" + name + r",path=(\\S+)", line)[1]
+def write(name, text):
+    with open(path(name), "a") as file:
+        file.write(text)
+image = open(re.search(r"-initrd (\\S+)", line)[1], "rb").read()
+nonce = re.search(rb"nonce=([0-9a-f]{32})\\0", image)[1].decode()
+"""
+
+
+class Run(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.directory = Path(holder.name)
+        self.kernel = self.directory / "bzImage"
+        self.kernel.touch()
+        for target, value in (
+            ("lab.vm.BUILD", self.directory),
+            ("lab.vm.programs.guest", lambda: Path("/bin/true")),
+            ("lab.vm.initramfs.build", self.image),
+        ):
+            patcher = mock.patch(target, value)
+            patcher.start()
+            self.addCleanup(patcher.stop)
+
+    @staticmethod
+    def image(out: object, _init: Path, _programs: object, _files: object, data: dict[str, bytes]) -> None:
+        out.write(data["/lab/job"])  # type: ignore[attr-defined]
+
+    def run_fake(self, body: str, timeout_s: float = 20.0, **more: object) -> vm.Outcome:
+        fake = self.directory / "qemu"
+        fake.write_text(_PRELUDE + textwrap.dedent(body))
+        fake.chmod(0o755)
+        job = vm.Job(kernel=self.kernel, argv=["/bin/true"], timeout_s=timeout_s, name="fake")
+        with mock.patch.object(qemu, "binary", lambda: str(fake)):
+            return vm.run(job, **more)  # type: ignore[arg-type]
+
+    def test_pass(self) -> None:
+        seen: list[dict[str, object]] = []
+        outcome = self.run_fake(
+            """
+            write("results", '{"n": 1}\\n{"n"')
+            time.sleep(0.2)
+            write("results", ': 2}\\n')
+            write("output", "hello\\n")
+            write("verdict", nonce + " exit 0\\n")
+            """,
+            on_record=seen.append,
+        )
+        self.assertEqual(outcome.verdict, Verdict.PASSED, outcome.reason)
+        self.assertEqual(outcome.records, [{"n": 1}, {"n": 2}])
+        self.assertEqual(seen, outcome.records)
+        self.assertEqual(outcome.output.read_text(), "hello\n")
+        self.assertEqual(outcome.reason, "")
+
+    def test_a_forged_verdict(self) -> None:
+        outcome = self.run_fake(
+            """
+            for name in ("verdict", "output", "results", "console"):
+                write(name, "0123 exit 0\\n")
+            write("output", nonce + " exit 0\\n")
+            """
+        )
+        self.assertEqual(outcome.verdict, Verdict.DIED)
+        self.assertIn(str(outcome.console), outcome.reason)
+
+    def test_a_hang_is_killed_with_all_its_children(self) -> None:
+        outcome = self.run_fake(
+            """
+            child = subprocess.Popen(["sleep", "600"])
+            write("output", str(child.pid))
+            time.sleep(600)
+            """,
+            timeout_s=1.0,
+        )
+        self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
+        self.assertLess(outcome.seconds, 10)
+        child = int(outcome.output.read_text())
+        for _ in range(100):
+            try:
+                os.kill(child, 0)
+            except ProcessLookupError:
+                break
+            if "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]:
+                break
+            time.sleep(0.02)
+        else:
+            self.fail("a child of QEMU is still there")
+
+    def test_a_killed_qemu_and_its_last_words(self) -> None:
+        outcome = self.run_fake("print('no such device', flush=True); os.kill(os.getpid(), 9)")
+        self.assertEqual(outcome.verdict, Verdict.DIED)
+        self.assertIn("signal 9", outcome.reason)
+        self.assertIn("no such device", outcome.reason)
+
+    def test_a_line_cut_off(self) -> None:
+        outcome = self.run_fake("""write("results", '{"n": 1'); write("verdict", nonce + " exit 0\\n")""")
+        self.assertEqual(outcome.verdict, Verdict.FAILED)
+        self.assertEqual(outcome.records, [])
+
+    def test_an_endless_writer_is_stopped(self) -> None:
+        with mock.patch.object(vm, "_CHANNEL_LIMIT", 1 << 20):
+            outcome = self.run_fake("while True: write('output', 'x' * 65536)")
+        self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
+        self.assertIn("MiB in output.log", outcome.reason)
+
+    def test_the_nonce_does_not_stay_on_disk(self) -> None:
+        outcome = self.run_fake("""write("verdict", nonce + " exit 0\\n")""")
+        self.assertFalse((outcome.console.parent / "initramfs.cpio").exists())
+
+    def test_an_exception_in_the_callback_ends_qemu(self) -> None:
+        def stop(_: object) -> None:
+            raise KeyboardInterrupt
+
+        begin = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            self.run_fake("""write("results", "{}\\n"); time.sleep(600)""", on_record=stop)
+        self.assertLess(time.monotonic() - begin, 10)
+
+    def test_what_prevents_a_start_is_raised(self) -> None:
+        with self.assertRaises(LabError) as caught:
+            vm.run(vm.Job(kernel=self.directory / "gone", argv=["x"]))
+        self.assertEqual(caught.exception.code, Exit.QEMU)
+        for bad in ("", "../x", "a b"):
+            with self.assertRaises(ValueError):
+                vm.run(vm.Job(kernel=self.kernel, argv=["x"], name=bad))
+
+
+class Command(unittest.TestCase):
+    def test_counted_time_has_one_cpu(self) -> None:
+        files = qemu.Files(Path("i"), Path("c,d"), {name: Path(name) for name in qemu.PORTS})
+        argv = qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=1, append="psi=0")
+        self.assertIn("shift=0,sleep=off", argv)
+        self.assertIn("file,id=console,path=c,,d", argv)
+        self.assertTrue(argv[argv.index("-append") + 1].endswith(" psi=0"))
+        with self.assertRaises(ValueError):
+            qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=2, append="")
