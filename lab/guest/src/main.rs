@@ -3,6 +3,8 @@
 //! job and reports how it ended; its other commands are workloads that a job may start.
 
 mod init;
+mod redis;
+mod results;
 
 use std::process::ExitCode;
 
@@ -10,11 +12,12 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("init") => init::main(),
+        Some("redis") => redis::main(args.next().as_deref()),
         // The kernel starts /init without arguments.
         None if std::process::id() == 1 => init::main(),
         other => {
             eprintln!(
-                "lab-guest: {} is not a command; there is: init (as PID 1 of the lab's guest)",
+                "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), redis",
                 other.unwrap_or("(nothing)")
             );
             ExitCode::from(2)

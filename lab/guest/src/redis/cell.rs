@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a cell is: the arm, the limit and the size of the workload, as the host wrote them.
+
+use serde::Deserialize;
+
+use super::Failure;
+
+/// The file that limits the cgroup.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// No limit.
+    None,
+    /// memory.high: reclaim and throttle above it.
+    High,
+    /// memory.max: the out-of-memory killer above it.
+    Max,
+}
+
+/// One cell.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Cell {
+    /// "always" or "never", for every THP size.
+    pub thp: String,
+    /// Policy that mthp_ext runs, if any.
+    pub policy: Option<String>,
+    /// Guest path of mthp_ext; used with a policy only.
+    pub mthp_ext: String,
+    /// Guest path of redis-server.
+    pub server: String,
+    /// Guest path of redis-benchmark.
+    pub benchmark: String,
+    /// Which limit.
+    pub limit: Limit,
+    /// Its value in bytes.
+    pub limit_bytes: u64,
+    /// Size of the zram swap device in bytes.
+    pub swap_bytes: u64,
+    /// vm.min_free_kbytes, the same in every arm: switching THP on would raise it.
+    pub min_free_kbytes: u64,
+    /// Keys that the benchmark draws from.
+    pub keys: u64,
+    /// Requests in all.
+    pub requests: u64,
+    /// Bytes of each value.
+    pub value_bytes: u64,
+    /// Connections.
+    pub clients: u64,
+    /// Requests in flight on each.
+    pub pipeline: u64,
+    /// Guest time after which the benchmark is stopped.
+    pub deadline_ms: u64,
+    /// Guest time between two samples.
+    pub sample_ms: u64,
+}
+
+impl Cell {
+    /// Reads a cell's file.
+    pub fn read(path: &str) -> Result<Self, Failure> {
+        let text =
+            std::fs::read_to_string(path).map_err(|e| Failure::new(format!("read {path}"), e))?;
+        serde_json::from_str(&text)
+            .map_err(|e| Failure::other(format!("parse {path}"), e.to_string()))
+    }
+}

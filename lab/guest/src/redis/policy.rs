@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! mthp_ext beside the workload, if the arm has it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::Failure;
+use super::cell::Cell;
+use crate::results::Results;
+
+/// Guest time that mthp_ext has to attach.
+const ATTACH: Duration = Duration::from_secs(30);
+
+/// A running policy, or none.
+pub struct Policy {
+    running: Option<(Child, JoinHandle<()>)>,
+}
+
+impl Policy {
+    /// Starts the arm's policy and waits until it is attached. Its events are passed on to the host.
+    pub fn start(cell: &Cell, results: &Arc<Results>) -> Result<Self, Failure> {
+        let Some(name) = &cell.policy else {
+            return Ok(Self { running: None });
+        };
+        let mut child = Command::new(&cell.mthp_ext)
+            .args(["run", "--json", "--policy", name])
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| Failure::new("start mthp_ext", e))?;
+        let Some(stdout) = child.stdout.take() else {
+            return Err(Failure::other("start mthp_ext", "its output is not piped"));
+        };
+        let (attached, is_attached) = channel();
+        let results = Arc::clone(results);
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let Ok(mut event) = serde_json::from_str::<Value>(&line) else {
+                    eprintln!("lab-guest redis: mthp_ext printed no JSON: {line}");
+                    continue;
+                };
+                if event["event"] == "attached" {
+                    let _ = attached.send(());
+                }
+                if let Some(fields) = event.as_object_mut() {
+                    fields.insert("type".to_owned(), Value::from("policy"));
+                }
+                if let Err(e) = results.send(&event) {
+                    eprintln!("lab-guest redis: write an event: {e}");
+                    return;
+                }
+            }
+        });
+        if is_attached.recv_timeout(ATTACH).is_err() {
+            let _ = child.kill();
+            let status = child.wait().map(|s| s.to_string()).unwrap_or_default();
+            return Err(Failure::other(
+                "attach the policy",
+                format!("mthp_ext: {status}"),
+            ));
+        }
+        Ok(Self {
+            running: Some((child, reader)),
+        })
+    }
+
+    /// Ends the policy as a user would, and checks that it ended well.
+    pub fn stop(self) -> Result<(), Failure> {
+        let Some((mut child, reader)) = self.running else {
+            return Ok(());
+        };
+        let pid = i32::try_from(child.id())
+            .map_err(|_| Failure::other("stop mthp_ext", "its pid does not fit"))?;
+        kill(Pid::from_raw(pid), Signal::SIGTERM).map_err(|e| Failure::new("stop mthp_ext", e))?;
+        let status = child
+            .wait()
+            .map_err(|e| Failure::new("wait for mthp_ext", e))?;
+        if reader.join().is_err() {
+            return Err(Failure::other(
+                "read mthp_ext's events",
+                "the reader panicked",
+            ));
+        }
+        if !status.success() {
+            return Err(Failure::other("stop mthp_ext", status.to_string()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The channel on which a workload reports to the host: one JSON object a line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+use nix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+
+/// The results channel; its path is in LAB_RESULTS.
+pub struct Results {
+    file: Mutex<File>,
+}
+
+impl Results {
+    /// Opens the channel.
+    ///
+    /// # Errors
+    /// LAB_RESULTS is not set (this is not the lab's guest), or cannot be opened.
+    pub fn open() -> io::Result<Self> {
+        let path = std::env::var_os("LAB_RESULTS").ok_or_else(|| {
+            io::Error::other("LAB_RESULTS is not set: this runs in the lab's guest only")
+        })?;
+        let file = OpenOptions::new().write(true).open(path)?;
+        Ok(Self {
+            file: Mutex::new(file),
+        })
+    }
+
+    /// Writes one record as a line of its own, whole.
+    ///
+    /// # Errors
+    /// The write failed.
+    pub fn send(&self, record: &Value) -> io::Result<()> {
+        let line = format!("{record}\n");
+        self.file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write_all(line.as_bytes())
+    }
+}
+
+/// CLOCK_MONOTONIC in milliseconds: the clock of mthp_ext's events as well.
+pub fn now_ms() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .ok()
+        .and_then(|t| u64::try_from(t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000).ok())
+        .unwrap_or_default()
+}
