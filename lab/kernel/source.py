@@ -80,7 +80,8 @@ def _from_debian() -> Base:
                 raise LabError(Exit.SOURCE, f"{deb.name} {version} does not hold one linux-source tarball: {archives}")
             _untar(archives[0], part)
             part.done()
-    deb.unlink()
+    # Lists and package are of no use any more, and large.
+    shutil.rmtree(cache() / "apt", ignore_errors=True)
     return base
 
 

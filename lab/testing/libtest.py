@@ -15,8 +15,8 @@ _DETAIL = re.compile(r"---- (\S+) stdout ----")
 def parse(text: str, suite: Suite) -> None:
     """Adds every test of `text` to `suite`, and a failure when the program's own counts say otherwise.
 
-    A test's children may print between a test's name and its end; the end then stands at the end of what they printed. Where such output is mistaken for an end, the counts of the
-    program tell.
+    A test's children may print between a test's name and its end; the end then stands at the end of what they
+    printed. Where such output is mistaken for an end, the program's counts tell.
     """
     lines = text.replace("\r", "").splitlines()
     details = _details(lines)

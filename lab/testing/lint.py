@@ -37,7 +37,7 @@ def run() -> Suite:
     env = programs.environment()
     cargo = programs.cargo()
     for name, tool, argv in (
-        ("rustfmt", "cargo-fmt", ["fmt", "--all", "--check"]),
+        ("rustfmt", "cargo-fmt", ["fmt", "--all", "--check", "--", "--color", "never"]),
         (
             "clippy",
             "cargo-clippy",
