@@ -52,7 +52,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .obj(out.join(format!("{policy}.bpf.o")))
             .clang(&clang)
             // v3: atomics with a result, and 32-bit arithmetic
-            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"])
+            .clang_args([
+                "-mcpu=v3",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-Wno-unused-parameter",
+            ])
             .build()?;
     }
     cc::Build::new()

@@ -147,8 +147,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("abi.c");
         let program = dir.path().join("abi");
-        let prints: String =
-            expressions.iter().map(|e| format!("printf(\"%zu\\n\", (size_t)({e}));\n")).collect();
+        let prints: String = expressions
+            .iter()
+            .map(|e| format!("printf(\"%zu\\n\", (size_t)({e}));\n"))
+            .collect();
         std::fs::write(
             &source,
             format!(
@@ -164,7 +166,11 @@ mod tests {
             .expect("the host's C compiler");
         assert!(status.success(), "the headers compile on the host");
         let out = Command::new(&program).output().unwrap();
-        String::from_utf8(out.stdout).unwrap().lines().map(|l| l.parse().unwrap()).collect()
+        String::from_utf8(out.stdout)
+            .unwrap()
+            .lines()
+            .map(|l| l.parse().unwrap())
+            .collect()
     }
 
     macro_rules! layout {
@@ -182,38 +188,111 @@ mod tests {
         };
     }
 
-    layout!(tunables_match_the_header, "mthp_tunables", Tunables, [
-        magic, abi, rules, page_shift, max_order, narrow_advised, psi_full, pad, threshold_ns,
-        window_ns, min_memory, headroom_factor,
-    ]);
-    layout!(stall_matches_the_header, "mthp_stall", Stall, [
-        anchor_ns, anchor_stall_ns, stall_ns, elapsed_ns, high, seen,
-    ]);
-    layout!(cgroup_state_matches_the_header, "mthp_cgroup", CgroupState, [
-        stall, scanned_ns, memory_bytes, usage_pages, memory_known, populated, told, told_ns,
-        muted, asked, narrowed,
-    ]);
-    layout!(event_matches_the_header, "mthp_event", Event, [
-        t_ns, cgroup_id, from, to, stall_ns, elapsed_ns, memory_bytes, headroom_bytes, muted,
-        rules, memory_known,
-    ]);
-    layout!(facts_match_the_header, "mthp_facts", Facts, [
-        orders, vm_flags, memory_bytes, headroom_bytes, reason, pressure, memory_known, populated,
-    ]);
+    layout!(
+        tunables_match_the_header,
+        "mthp_tunables",
+        Tunables,
+        [
+            magic,
+            abi,
+            rules,
+            page_shift,
+            max_order,
+            narrow_advised,
+            psi_full,
+            pad,
+            threshold_ns,
+            window_ns,
+            min_memory,
+            headroom_factor,
+        ]
+    );
+    layout!(
+        stall_matches_the_header,
+        "mthp_stall",
+        Stall,
+        [anchor_ns, anchor_stall_ns, stall_ns, elapsed_ns, high, seen,]
+    );
+    layout!(
+        cgroup_state_matches_the_header,
+        "mthp_cgroup",
+        CgroupState,
+        [
+            stall,
+            scanned_ns,
+            memory_bytes,
+            usage_pages,
+            memory_known,
+            populated,
+            told,
+            told_ns,
+            muted,
+            asked,
+            narrowed,
+        ]
+    );
+    layout!(
+        event_matches_the_header,
+        "mthp_event",
+        Event,
+        [
+            t_ns,
+            cgroup_id,
+            from,
+            to,
+            stall_ns,
+            elapsed_ns,
+            memory_bytes,
+            headroom_bytes,
+            muted,
+            rules,
+            memory_known,
+        ]
+    );
+    layout!(
+        facts_match_the_header,
+        "mthp_facts",
+        Facts,
+        [
+            orders,
+            vm_flags,
+            memory_bytes,
+            headroom_bytes,
+            reason,
+            pressure,
+            memory_known,
+            populated,
+        ]
+    );
 
     #[test]
     fn constants_match_the_header() {
-        let c = ["MTHP_MAGIC", "MTHP_ABI", "MTHP_NO_MAX_ORDER", "MTHP_NR_REASONS", "MTHP_NR_RULES"];
+        let c = [
+            "MTHP_MAGIC",
+            "MTHP_ABI",
+            "MTHP_NO_MAX_ORDER",
+            "MTHP_NR_REASONS",
+            "MTHP_NR_RULES",
+        ];
         let c: Vec<String> = c.iter().map(|&name| name.to_owned()).collect();
-        let rust =
-            [MAGIC as usize, ABI as usize, NO_MAX_ORDER as usize, NR_REASONS, NR_RULES];
+        let rust = [
+            MAGIC as usize,
+            ABI as usize,
+            NO_MAX_ORDER as usize,
+            NR_REASONS,
+            NR_RULES,
+        ];
         assert_eq!(measured(&c), rust);
     }
 
     #[test]
     fn bytes_of_another_length_are_refused() {
         assert!(from_bytes::<Event>(&[0; 3]).is_none());
-        let t = Tunables { magic: MAGIC, abi: ABI, ..Tunables::default() };
+        let t = Tunables {
+            magic: MAGIC,
+            abi: ABI,
+            ..Tunables::default()
+        };
         assert_eq!(from_bytes::<Tunables>(as_bytes(&t)), Some(t));
     }
 }

@@ -58,7 +58,10 @@ impl Carrier {
     }
 
     fn probe_in(path: &Path) -> Result<Self> {
-        let fail = |source| Error::NoBtf { path: PathBuf::from(path), source };
+        let fail = |source| Error::NoBtf {
+            path: PathBuf::from(path),
+            source,
+        };
         std::fs::File::open(path).map_err(fail)?;
         let btf = Btf::from_path(path)
             .map_err(|e| fail(io::Error::new(io::ErrorKind::InvalidData, e.to_string())))?;
@@ -79,7 +82,9 @@ impl Carrier {
     /// [`Error::NoHook`] if the kernel does not know the type, or has another
     /// hook under this name.
     pub fn program_offset(&self) -> Result<usize> {
-        let no_hook = || Error::NoHook { release: crate::support::release() };
+        let no_hook = || Error::NoHook {
+            release: crate::support::release(),
+        };
         let value: Struct<'_> = self.btf.type_by_name(VALUE_TYPE).ok_or_else(no_hook)?;
         let (data, ty) = member(&value, "data").ok_or_else(no_hook)?;
         let ops: Struct<'_> = self.btf.type_by_id(ty).ok_or_else(no_hook)?;
@@ -95,7 +100,9 @@ impl Carrier {
         let value: Struct<'_> = self
             .btf
             .type_by_name(VALUE_TYPE)
-            .ok_or_else(|| Error::NoHook { release: crate::support::release() })?;
+            .ok_or_else(|| Error::NoHook {
+                release: crate::support::release(),
+            })?;
         Ok(value.type_id().into())
     }
 
@@ -105,7 +112,12 @@ impl Carrier {
     /// # Errors
     /// [`Error::AlreadyAttached`], [`Error::NoPrivilege`],
     /// [`Error::NoMemoryController`], or [`Error::System`].
-    pub fn attach(&self, map: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, at: &Path) -> Result<OwnedFd> {
+    pub fn attach(
+        &self,
+        map: BorrowedFd<'_>,
+        cgroup: BorrowedFd<'_>,
+        at: &Path,
+    ) -> Result<OwnedFd> {
         let opts = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
             flags: BPF_F_CGROUP_FD,
@@ -128,15 +140,21 @@ impl Carrier {
         let path = at.to_owned();
         Err(match nix::errno::Errno::from_raw(-fd) {
             nix::errno::Errno::EEXIST => Error::AlreadyAttached { path },
-            nix::errno::Errno::EPERM => Error::NoPrivilege { what: "attach a policy".to_owned() },
-            nix::errno::Errno::ENODEV | nix::errno::Errno::EOPNOTSUPP => Error::NoMemoryController {
-                path,
-                why: format!("the kernel said: {source}"),
-                remedy: "Enable it: `echo +memory` into cgroup.subtree_control of each cgroup \
-                         above this one."
-                    .to_owned(),
+            nix::errno::Errno::EPERM => Error::NoPrivilege {
+                what: "attach a policy".to_owned(),
             },
-            _ => return Err(source).context(|| format!("attaching the policy to {}", at.display())),
+            nix::errno::Errno::ENODEV | nix::errno::Errno::EOPNOTSUPP => {
+                Error::NoMemoryController {
+                    path,
+                    why: format!("the kernel said: {source}"),
+                    remedy: "Enable it: `echo +memory` into cgroup.subtree_control of each cgroup \
+                         above this one."
+                        .to_owned(),
+                }
+            }
+            _ => {
+                return Err(source).context(|| format!("attaching the policy to {}", at.display()));
+            }
         })
     }
 }
@@ -154,7 +172,8 @@ fn member(of: &Struct<'_>, name: &str) -> Option<(usize, TypeId)> {
 /// all of them are looked through.
 fn enum_has(btf: &Btf<'_>, name: &str) -> bool {
     let name = OsStr::new(name);
-    btf.type_by_kind::<Enum<'_>>().any(|e| e.iter().any(|m| m.name == Some(name)))
+    btf.type_by_kind::<Enum<'_>>()
+        .any(|e| e.iter().any(|m| m.name == Some(name)))
 }
 
 /// Detaches a link for good, whoever else holds it.  A link whose cgroup is
@@ -171,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_missing_or_broken_btf_is_told_as_such() {
-        let error = Carrier::probe_in(Path::new("/proc/none/btf")).err().unwrap();
+        let error = Carrier::probe_in(Path::new("/proc/none/btf"))
+            .err()
+            .unwrap();
         assert_eq!(error.code(), 11);
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"no BTF").unwrap();

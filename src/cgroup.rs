@@ -41,7 +41,10 @@ impl Cgroup {
     /// [`Error::NoCgroup2`] if the usual mount point has none at all, else
     /// [`Error::NotCgroup2`] with what the path is instead.
     pub fn open(path: &Path) -> Result<Self> {
-        let not = |why: &str| Error::NotCgroup2 { path: path.to_owned(), why: why.to_owned() };
+        let not = |why: &str| Error::NotCgroup2 {
+            path: path.to_owned(),
+            why: why.to_owned(),
+        };
         let real = match fs::canonicalize(path) {
             Ok(real) => real,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -52,7 +55,9 @@ impl Cgroup {
         let meta = fs::metadata(&real).map_err(|e| not(&e.to_string()))?;
         if !is_cgroup2(&real) {
             if path == Path::new(DEFAULT_MOUNT) {
-                return Err(Error::NoCgroup2 { path: path.to_owned() });
+                return Err(Error::NoCgroup2 {
+                    path: path.to_owned(),
+                });
             }
             return Err(not("it is on another file system"));
         }
@@ -63,7 +68,11 @@ impl Cgroup {
         while let Some(up) = mount.parent().filter(|up| is_cgroup2(up)) {
             mount = up;
         }
-        Ok(Cgroup { mount: mount.to_owned(), id: meta.ino(), path: real })
+        Ok(Cgroup {
+            mount: mount.to_owned(),
+            id: meta.ino(),
+            path: real,
+        })
     }
 
     /// Does the memory controller account for this cgroup?
@@ -109,7 +118,9 @@ pub fn headroom(dir: &Path, mount: &Path) -> Option<u64> {
     for dir in dir.ancestors().take_while(|d| d.starts_with(mount)) {
         // "max", or no such file at the root: no number, no limit
         let limits = [number(dir, "memory.high"), number(dir, "memory.max")];
-        let Some(limit) = limits.into_iter().flatten().min() else { continue };
+        let Some(limit) = limits.into_iter().flatten().min() else {
+            continue;
+        };
         let used = number(dir, "memory.current").unwrap_or(0);
         let left = limit.saturating_sub(used);
         least = Some(least.map_or(left, |l| l.min(left)));
@@ -126,7 +137,10 @@ pub struct Names {
 impl Names {
     /// Names below `mount`; read when first asked for.
     pub fn new(mount: &Path) -> Self {
-        Names { mount: mount.to_owned(), known: RefCell::default() }
+        Names {
+            mount: mount.to_owned(),
+            known: RefCell::default(),
+        }
     }
 
     /// Name of a directory below the mount.
@@ -148,7 +162,11 @@ impl Names {
             all.insert(ino, self.of_path(path));
         });
         self.known.replace(all);
-        self.known.borrow().get(&id).cloned().unwrap_or_else(|| format!("(id {id})"))
+        self.known
+            .borrow()
+            .get(&id)
+            .cloned()
+            .unwrap_or_else(|| format!("(id {id})"))
     }
 
     /// Directory of the cgroup with this id.
@@ -252,15 +270,22 @@ mod tests {
             ("a/cgroup.controllers", "cpu\n"),
             ("b/cgroup.controllers", "memory\n"),
         ]);
-        let at = |p: &str| Cgroup { path: t.path().join(p), mount: t.path().to_owned(), id: 0 };
+        let at = |p: &str| Cgroup {
+            path: t.path().join(p),
+            mount: t.path().to_owned(),
+            id: 0,
+        };
         assert!(at("b").require_memory().is_ok());
         let error = at("a").require_memory().unwrap_err();
         assert_eq!(error.code(), 7);
         assert!(error.to_string().contains("+memory"), "{error}");
 
         let none = tree(&[("a/cgroup.controllers", "cpu\n")]);
-        let group =
-            Cgroup { path: none.path().join("a"), mount: none.path().to_owned(), id: 0 };
+        let group = Cgroup {
+            path: none.path().join("a"),
+            mount: none.path().to_owned(),
+            id: 0,
+        };
         let error = group.require_memory().unwrap_err();
         assert!(error.to_string().contains("cgroup_disable"), "{error}");
     }

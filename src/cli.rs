@@ -183,7 +183,9 @@ mod tests {
     fn run(args: &[&str]) -> std::result::Result<RunArgs, u8> {
         let argv = ["mthp_ext", "run"].iter().chain(args);
         let cli = Cli::try_parse_from(argv).map_err(|_| 2)?;
-        let Command::Run(run) = cli.command else { panic!("asked for run") };
+        let Command::Run(run) = cli.command else {
+            panic!("asked for run")
+        };
         run.check().map_err(|e| e.code())?;
         Ok(run)
     }

@@ -16,7 +16,12 @@ pub const RULES: [&str; abi::NR_RULES] = ["pressure", "small", "headroom", "max-
 
 /// Bits of all rules, by name in [`RULES`].
 pub fn rule_names(bits: u32) -> Vec<&'static str> {
-    RULES.iter().enumerate().filter(|(i, _)| bits & (1 << i) != 0).map(|(_, name)| *name).collect()
+    RULES
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| bits & (1 << i) != 0)
+        .map(|(_, name)| *name)
+        .collect()
 }
 
 /// The name of the cause: the first rule that narrows, or `none`.
@@ -44,8 +49,16 @@ mod tests {
 
     #[test]
     fn the_host_copy_decides() {
-        let tunables = Tunables { rules: 1, page_shift: 12, ..Tunables::default() };
-        let facts = Facts { orders: abi::ALL_ORDERS, pressure: 1, ..Facts::default() };
+        let tunables = Tunables {
+            rules: 1,
+            page_shift: 12,
+            ..Tunables::default()
+        };
+        let facts = Facts {
+            orders: abi::ALL_ORDERS,
+            pressure: 1,
+            ..Facts::default()
+        };
         let (orders, rules) = decide(&facts, &tunables);
         assert_eq!(orders, [0, 0, 0, abi::ALL_ORDERS]);
         assert_eq!(why(rules), "pressure");

@@ -209,7 +209,10 @@ pub trait Context<T> {
 
 impl<T, E: Into<std::io::Error>> Context<T> for std::result::Result<T, E> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|e| Error::System { what: what(), source: e.into() })
+        self.map_err(|e| Error::System {
+            what: what(),
+            source: e.into(),
+        })
     }
 }
 
@@ -244,13 +247,23 @@ mod tests {
         let path = PathBuf::from("/p");
         let text = String::new;
         vec![
-            Error::System { what: text(), source: io() },
+            Error::System {
+                what: text(),
+                source: io(),
+            },
             Error::Usage(text()),
-            Error::NotCgroup2 { path: path.clone(), why: text() },
+            Error::NotCgroup2 {
+                path: path.clone(),
+                why: text(),
+            },
             Error::NoPrivilege { what: text() },
             Error::NoHook { release: text() },
             Error::NoPsi { policy: text() },
-            Error::NoMemoryController { path: path.clone(), why: text(), remedy: text() },
+            Error::NoMemoryController {
+                path: path.clone(),
+                why: text(),
+                remedy: text(),
+            },
             Error::AlreadyAttached { path: path.clone() },
             Error::RootRemoved { path: path.clone() },
             Error::NoCgroup2 { path: path.clone() },
@@ -279,8 +292,14 @@ mod tests {
         let page = include_str!("../docs/exit-codes.md");
         for error in all() {
             let code = error.code();
-            assert!(EXIT_CODES.contains(&format!("\n{code:4}  ")), "--help lacks {code}");
-            assert!(page.contains(&format!("\n| {code} |")), "docs/exit-codes.md lacks {code}");
+            assert!(
+                EXIT_CODES.contains(&format!("\n{code:4}  ")),
+                "--help lacks {code}"
+            );
+            assert!(
+                page.contains(&format!("\n| {code} |")),
+                "docs/exit-codes.md lacks {code}"
+            );
         }
     }
 

@@ -22,7 +22,12 @@ pub struct Orders {
 
 impl From<[u64; NR_REASONS]> for Orders {
     fn from([fault, swapin, khugepaged, collapse]: [u64; NR_REASONS]) -> Self {
-        Orders { fault, swapin, khugepaged, collapse }
+        Orders {
+            fault,
+            swapin,
+            khugepaged,
+            collapse,
+        }
     }
 }
 
@@ -75,20 +80,33 @@ impl Line {
             stall_ms: event.stall_ns / 1_000_000,
             elapsed_ms: event.elapsed_ns / 1_000_000,
             memory_bytes: (event.memory_known != 0).then_some(event.memory_bytes),
-            headroom_bytes: (event.headroom_bytes != abi::NO_LIMIT)
-                .then_some(event.headroom_bytes),
+            headroom_bytes: (event.headroom_bytes != abi::NO_LIMIT).then_some(event.headroom_bytes),
             muted: event.muted,
         }
     }
 
     fn text(&self) -> String {
         match self {
-            Line::Attached { policy, root, cgroup_id, link_id, .. } => {
+            Line::Attached {
+                policy,
+                root,
+                cgroup_id,
+                link_id,
+                ..
+            } => {
                 format!("policy {policy} attached to {root} (cgroup {cgroup_id}, link {link_id})")
             }
             Line::Detached { why, .. } => format!("detached: {why}"),
             Line::Decision {
-                cgroup, from, to, rules, stall_ms, elapsed_ms, memory_bytes, headroom_bytes, ..
+                cgroup,
+                from,
+                to,
+                rules,
+                stall_ms,
+                elapsed_ms,
+                memory_bytes,
+                headroom_bytes,
+                ..
             } => {
                 let facts: Vec<String> = rules
                     .iter()
@@ -107,8 +125,11 @@ impl Line {
                         (other, _, _) => other.to_owned(),
                     })
                     .collect();
-                let facts =
-                    if facts.is_empty() { "nothing narrows".to_owned() } else { facts.join("; ") };
+                let facts = if facts.is_empty() {
+                    "nothing narrows".to_owned()
+                } else {
+                    facts.join("; ")
+                };
                 format!("{cgroup}: {from} -> {to} ({facts})")
             }
         }
@@ -146,7 +167,13 @@ impl<W: Write> Log<W> {
             writeln!(self.out)?;
         } else {
             let t = line.t_ms();
-            writeln!(self.out, "[{:>5}.{:03}] {}", t / 1000, t % 1000, line.text())?;
+            writeln!(
+                self.out,
+                "[{:>5}.{:03}] {}",
+                t / 1000,
+                t % 1000,
+                line.text()
+            )?;
         }
         self.out.flush()
     }
@@ -156,7 +183,10 @@ impl<W: Write> Log<W> {
 mod tests {
     use super::*;
 
-    const X86: Sizes = Sizes { orders: 0x3fc, page_shift: 12 };
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
 
     fn event() -> abi::Event {
         abi::Event {
@@ -197,7 +227,10 @@ mod tests {
         assert_eq!(value["event"], "decision");
         assert_eq!(value["t_ms"], 12_345);
         assert_eq!(value["cgroup"], "/redis");
-        assert_eq!((&value["from"], &value["to"]), (&"all".into(), &"4K".into()));
+        assert_eq!(
+            (&value["from"], &value["to"]),
+            (&"all".into(), &"4K".into())
+        );
         assert_eq!(value["why"], "pressure");
         assert_eq!(value["rules"], serde_json::json!(["pressure", "headroom"]));
         assert_eq!(value["orders"]["fault"], 0);
@@ -226,7 +259,10 @@ mod tests {
     #[test]
     fn every_line_is_one_line() {
         for line in [
-            Line::Detached { t_ms: 1, why: "signal" },
+            Line::Detached {
+                t_ms: 1,
+                why: "signal",
+            },
             Line::decision(&event(), "/a b".to_owned(), &X86),
         ] {
             for json in [false, true] {

@@ -46,11 +46,7 @@ pub fn info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     let mut len = INFO_SIZE as u32;
     // SAFETY: the buffer has `len` bytes, zeroed as the kernel demands.
     let ret = unsafe {
-        libbpf_sys::bpf_obj_get_info_by_fd(
-            link.as_raw_fd(),
-            raw.as_mut_ptr().cast(),
-            &raw mut len,
-        )
+        libbpf_sys::bpf_obj_get_info_by_fd(link.as_raw_fd(), raw.as_mut_ptr().cast(), &raw mut len)
     };
     if ret != 0 {
         return Err(io::Error::from_raw_os_error(-ret));
@@ -70,7 +66,11 @@ pub fn struct_ops_links() -> io::Result<Vec<LinkInfo>> {
         let ret = unsafe { libbpf_sys::bpf_link_get_next_id(id, &raw mut id) };
         if ret != 0 {
             let error = io::Error::from_raw_os_error(-ret);
-            return if error.kind() == io::ErrorKind::NotFound { Ok(found) } else { Err(error) };
+            return if error.kind() == io::ErrorKind::NotFound {
+                Ok(found)
+            } else {
+                Err(error)
+            };
         }
         // SAFETY: takes a number, returns a descriptor or an error.
         let fd = unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) };
@@ -100,7 +100,12 @@ mod tests {
         raw[4..8].copy_from_slice(&7u32.to_ne_bytes());
         raw[16..20].copy_from_slice(&42u32.to_ne_bytes());
         raw[24..32].copy_from_slice(&(1u64 << 40).to_ne_bytes());
-        let expected = LinkInfo { kind: 10, id: 7, map_id: 42, cgroup_id: 1 << 40 };
+        let expected = LinkInfo {
+            kind: 10,
+            id: 7,
+            map_id: 42,
+            cgroup_id: 1 << 40,
+        };
         assert_eq!(LinkInfo::parse(&raw), expected);
     }
 }

@@ -42,11 +42,15 @@ fn keep_log(level: PrintLevel, message: String) {
     if level == PrintLevel::Debug {
         return;
     }
-    let Ok(mut log) = LIBBPF_LOG.lock() else { return };
+    let Ok(mut log) = LIBBPF_LOG.lock() else {
+        return;
+    };
     log.push_str(&message);
     if log.len() > 4 * LOG_TAIL {
         let cut = log.len() - LOG_TAIL;
-        let cut = (cut..log.len()).find(|&i| log.is_char_boundary(i)).unwrap_or(log.len());
+        let cut = (cut..log.len())
+            .find(|&i| log.is_char_boundary(i))
+            .unwrap_or(log.len());
         log.drain(..cut);
     }
 }
@@ -77,14 +81,19 @@ impl Attached {
         let mut object = open.load().map_err(|e| load_error(args.policy, e))?;
 
         fill_ops(&object, args.policy, program_offset)?;
-        let directory = File::open(&root.path)
-            .context(|| format!("opening {}", root.path.display()))?;
+        let directory =
+            File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
         let scan = scan_link(&mut object, directory.as_fd(), args.policy)?;
         let events = MapHandle::try_from(&map(&object, args.policy, abi::EVENTS_MAP)?)
             .map_err(|e| load_error(args.policy, e))?;
         let ops = map(&object, args.policy, args.policy.name())?;
         let link = carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?;
-        Ok(Attached { scan, link, events, _object: object })
+        Ok(Attached {
+            scan,
+            link,
+            events,
+            _object: object,
+        })
     }
 
     /// The link's id, as `status` and bpftool show it.
@@ -103,7 +112,9 @@ impl Attached {
     /// [`Error::Scan`] with the errno of the failed step.  Interruptions are
     /// retried a few times, not for ever.
     pub fn scan(&self) -> Result<()> {
-        let Some(link) = &self.scan else { return Ok(()) };
+        let Some(link) = &self.scan else {
+            return Ok(());
+        };
         let iter = Iter::new(link).map_err(|e| Error::Scan {
             source: io::Error::new(e.kind().into_io(), e.to_string()),
         })?;
@@ -166,15 +177,28 @@ impl IntoIo for ErrorKind {
 
 fn load_error(policy: Policy, source: libbpf_rs::Error) -> Error {
     if source.kind() == ErrorKind::PermissionDenied {
-        return Error::NoPrivilege { what: "load BPF programs".to_owned() };
+        return Error::NoPrivilege {
+            what: "load BPF programs".to_owned(),
+        };
     }
     let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
-    let log = if log.is_empty() { log } else { format!("\n{}", log.trim_end()) };
-    Error::Load { policy: policy.name().to_owned(), source, log }
+    let log = if log.is_empty() {
+        log
+    } else {
+        format!("\n{}", log.trim_end())
+    };
+    Error::Load {
+        policy: policy.name().to_owned(),
+        source,
+        log,
+    }
 }
 
 fn mismatch(policy: Policy, what: &str) -> Error {
-    load_error(policy, libbpf_rs::Error::from(io::Error::new(io::ErrorKind::InvalidData, what)))
+    load_error(
+        policy,
+        libbpf_rs::Error::from(io::Error::new(io::ErrorKind::InvalidData, what)),
+    )
 }
 
 /// Writes the options into .rodata, over the constants the policy brings along.
@@ -219,12 +243,16 @@ fn fill_ops(object: &Object, policy: Policy, program_offset: usize) -> Result<()
         .get_mut(program_offset..program_offset + 8)
         .ok_or_else(|| mismatch(policy, "the kernel's ops are shorter than its BTF says"))?
         .copy_from_slice(&fd.to_ne_bytes());
-    ops.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| load_error(policy, e))
+    ops.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(|e| load_error(policy, e))
 }
 
 /// The scan's link; `None` for a policy that has no scan.
 fn scan_link(object: &mut Object, root: BorrowedFd<'_>, policy: Policy) -> Result<Option<Link>> {
-    let Some(program) = object.progs_mut().find(|p| p.name() == OsStr::new(abi::SCAN_PROG)) else {
+    let Some(program) = object
+        .progs_mut()
+        .find(|p| p.name() == OsStr::new(abi::SCAN_PROG))
+    else {
         return Ok(None);
     };
     let mut opts = libbpf_rs::CgroupIterOpts::from_fd(root);
@@ -266,14 +294,21 @@ mod tests {
     #[test]
     fn an_endless_interruption_ends() {
         for kind in [io::ErrorKind::Interrupted, io::ErrorKind::WouldBlock] {
-            let error = drain(Failing { kind, times: u32::MAX }).unwrap_err();
+            let error = drain(Failing {
+                kind,
+                times: u32::MAX,
+            })
+            .unwrap_err();
             assert_eq!(error.kind(), kind);
         }
     }
 
     #[test]
     fn any_other_error_ends_at_once() {
-        let mut from = Failing { kind: io::ErrorKind::InvalidInput, times: 2 };
+        let mut from = Failing {
+            kind: io::ErrorKind::InvalidInput,
+            times: 2,
+        };
         assert!(drain(&mut from).is_err());
         assert_eq!(from.times, 1);
     }

@@ -40,7 +40,10 @@ impl Sizes {
         if orders == 0 {
             orders = crate::abi::ALL_ORDERS;
         }
-        Sizes { orders: orders & crate::abi::ALL_ORDERS, page_shift }
+        Sizes {
+            orders: orders & crate::abi::ALL_ORDERS,
+            page_shift,
+        }
     }
 
     /// Those of the running machine.
@@ -55,7 +58,10 @@ impl Sizes {
 
     /// Name of one order: `64K`, `2M`.
     pub fn name(&self, order: u32) -> String {
-        units::show_size(1u64.checked_shl(order + self.page_shift).unwrap_or(u64::MAX))
+        units::show_size(
+            1u64.checked_shl(order + self.page_shift)
+                .unwrap_or(u64::MAX),
+        )
     }
 
     /// Name of a mask: `all`, `4K` (none but base pages), `512K-max`, or a list.
@@ -71,8 +77,10 @@ impl Sizes {
         if mask == self.orders & ((2 << top) - 1) {
             return format!("{}-max", self.name(top));
         }
-        let list: Vec<String> =
-            (0..64).filter(|o| mask & (1 << o) != 0).map(|o| self.name(o)).collect();
+        let list: Vec<String> = (0..64)
+            .filter(|o| mask & (1 << o) != 0)
+            .map(|o| self.name(o))
+            .collect();
         list.join("+")
     }
 
@@ -113,7 +121,10 @@ pub fn page_shift() -> u32 {
 mod tests {
     use super::*;
 
-    const X86: Sizes = Sizes { orders: 0x3fc, page_shift: 12 };
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
 
     #[test]
     fn masks_have_names() {
@@ -131,7 +142,10 @@ mod tests {
         assert_eq!(X86.decision_name(&[0, !1, !1, !1]), "4K-on-fault");
         assert_eq!(X86.decision_name(&[0, 0, 0, !1]), "4K");
         assert_eq!(X86.decision_name(&[0xff; 4]), "512K-max");
-        assert_eq!(X86.decision_name(&[0, 0xff, 0xff, !1]), "4K-on-fault,512K-max");
+        assert_eq!(
+            X86.decision_name(&[0, 0xff, 0xff, !1]),
+            "4K-on-fault,512K-max"
+        );
         assert_eq!(
             X86.decision_name(&[0, 0xff, !1, !1]),
             "fault:4K,swapin:512K-max,khugepaged:all"
@@ -140,7 +154,10 @@ mod tests {
 
     #[test]
     fn base_pages_of_64k_are_named_so() {
-        let arm = Sizes { orders: 0x3ffe, page_shift: 16 };
+        let arm = Sizes {
+            orders: 0x3ffe,
+            page_shift: 16,
+        };
         assert_eq!(arm.mask_name(0), "64K");
         assert_eq!(arm.name(13), "512M");
     }
@@ -148,12 +165,23 @@ mod tests {
     #[test]
     fn sizes_are_read_from_a_tree() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["hugepages-16kB", "hugepages-2048kB", "defrag", "hugepages-xkB"] {
+        for name in [
+            "hugepages-16kB",
+            "hugepages-2048kB",
+            "defrag",
+            "hugepages-xkB",
+        ] {
             fs::create_dir(dir.path().join(name)).unwrap();
             fs::write(dir.path().join(name).join("enabled"), "").unwrap();
         }
         fs::create_dir(dir.path().join("hugepages-8kB")).unwrap();
-        assert_eq!(Sizes::read(dir.path(), 12), Sizes { orders: 0x204, page_shift: 12 });
+        assert_eq!(
+            Sizes::read(dir.path(), 12),
+            Sizes {
+                orders: 0x204,
+                page_shift: 12
+            }
+        );
         let none = Sizes::read(&dir.path().join("absent"), 12);
         assert_eq!(none.orders, crate::abi::ALL_ORDERS);
     }

@@ -34,20 +34,28 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Policy>> {
     let offset = carrier.program_offset()?;
     let links = match links::struct_ops_links() {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(Error::NoPrivilege { what: "list BPF links".to_owned() });
+            return Err(Error::NoPrivilege {
+                what: "list BPF links".to_owned(),
+            });
         }
         other => other.context(|| "listing BPF links".to_owned())?,
     };
     let mut policies = Vec::new();
     for link in links {
         // What goes away while it is looked at is left out.
-        let Ok(ops) = MapHandle::from_map_id(link.map_id) else { continue };
+        let Ok(ops) = MapHandle::from_map_id(link.map_id) else {
+            continue;
+        };
         if value_type(&ops).ok() != Some(carrier.value_type_id()?) {
             continue;
         }
-        let Ok(Some(value)) = ops.lookup(&0u32.to_ne_bytes(), MapFlags::ANY) else { continue };
+        let Ok(Some(value)) = ops.lookup(&0u32.to_ne_bytes(), MapFlags::ANY) else {
+            continue;
+        };
         // The kernel shows the program's id where the loader put its descriptor.
-        let Some(&[a, b, c, d]) = value.get(offset..offset + 4) else { continue };
+        let Some(&[a, b, c, d]) = value.get(offset..offset + 4) else {
+            continue;
+        };
         let mut policy = Policy {
             link,
             name: ops.name().to_string_lossy().into_owned(),
@@ -69,12 +77,17 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Policy>> {
 impl Policy {
     /// Keeps the map if it is one of ours, of this version.
     fn take_map(&mut self, id: u32) {
-        let Ok(map) = MapHandle::from_map_id(id) else { return };
+        let Ok(map) = MapHandle::from_map_id(id) else {
+            return;
+        };
         let name = map.name().to_string_lossy().into_owned();
         if name == abi::CGROUPS_MAP && map.value_size() as usize == size_of::<CgroupState>() {
             self.states = Some(map);
         } else if name.ends_with(".rodata") {
-            let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+            let value = map
+                .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+                .ok()
+                .flatten();
             self.tunables = value
                 .and_then(|v| abi::from_bytes::<Tunables>(&v))
                 .filter(|t| t.magic == abi::MAGIC && t.abi == abi::ABI);

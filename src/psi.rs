@@ -16,7 +16,11 @@ const HOST: &str = "/proc/pressure/memory";
 /// the host's says the same.
 pub fn file_of(cgroup: &Path, mount: &Path) -> PathBuf {
     let own = cgroup.join("memory.pressure");
-    if cgroup == mount && !own.exists() { HOST.into() } else { own }
+    if cgroup == mount && !own.exists() {
+        HOST.into()
+    } else {
+        own
+    }
 }
 
 /// Can the kernel tell pressure?  With `psi=0` the files may exist and refuse
@@ -47,20 +51,29 @@ impl Trigger {
         let spec = format!("some {} {}", threshold.as_micros(), window.as_micros());
         let refused = |e: io::Error| match e.raw_os_error() {
             Some(libc_errno) if libc_errno == nix::errno::Errno::EACCES as i32 => {
-                Error::NoPrivilege { what: format!("write {}", file.display()) }
+                Error::NoPrivilege {
+                    what: format!("write {}", file.display()),
+                }
             }
             Some(libc_errno) if libc_errno == nix::errno::Errno::EOPNOTSUPP as i32 => {
-                Error::NoPsi { policy: "reactive".to_owned() }
+                Error::NoPsi {
+                    policy: "reactive".to_owned(),
+                }
             }
             _ => Error::System {
                 what: format!("arming the PSI trigger '{spec}' on {}", file.display()),
                 source: e,
             },
         };
-        let mut opened =
-            OpenOptions::new().read(true).write(true).open(file).map_err(refused)?;
+        let mut opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(file)
+            .map_err(refused)?;
         // One write, with the terminating NUL the kernel's parser wants.
-        let written = opened.write(format!("{spec}\0").as_bytes()).map_err(refused)?;
+        let written = opened
+            .write(format!("{spec}\0").as_bytes())
+            .map_err(refused)?;
         if written == 0 {
             return Err(io::Error::from(io::ErrorKind::WriteZero))
                 .context(|| format!("arming the PSI trigger on {}", file.display()));
@@ -104,8 +117,7 @@ mod tests {
     #[test]
     fn a_failed_open_keeps_its_errno() {
         let second = Duration::from_secs(1);
-        let error =
-            Trigger::arm(Path::new("/proc/absent/pressure"), second, second).unwrap_err();
+        let error = Trigger::arm(Path::new("/proc/absent/pressure"), second, second).unwrap_err();
         match error {
             Error::System { source, .. } => assert_eq!(source.kind(), io::ErrorKind::NotFound),
             other => panic!("{other}"),

@@ -40,8 +40,13 @@ enum Source {
 }
 
 impl Source {
-    const ALL: [Source; 5] =
-        [Source::Link, Source::Signal, Source::Timer, Source::Pressure, Source::Events];
+    const ALL: [Source; 5] = [
+        Source::Link,
+        Source::Signal,
+        Source::Timer,
+        Source::Pressure,
+        Source::Events,
+    ];
 
     fn from_data(data: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|s| *s as u64 == data)
@@ -63,15 +68,21 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let root = Cgroup::open(&args.root)?;
     let carrier = Carrier::probe()?;
     if !carrier.abilities.hook {
-        return Err(Error::NoHook { release: support::release() });
+        return Err(Error::NoHook {
+            release: support::release(),
+        });
     }
     let pressure_file = psi::file_of(&root.path, &root.mount);
     if args.policy.needs_psi() && !psi::available(&pressure_file) {
-        return Err(Error::NoPsi { policy: args.policy.name().to_owned() });
+        return Err(Error::NoPsi {
+            policy: args.policy.name().to_owned(),
+        });
     }
     root.require_memory()?;
     if !support::privileged() {
-        return Err(Error::NoPrivilege { what: "load and attach a policy".to_owned() });
+        return Err(Error::NoPrivilege {
+            what: "load and attach a policy".to_owned(),
+        });
     }
 
     // Blocked before anything is attached: from here on a signal is an event.
@@ -84,7 +95,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
 
     let log = RefCell::new(Log::new(io::stdout(), args.json));
     let print = |line: &Line| {
-        log.borrow_mut().print(line).map_err(|source| Error::Output { source })
+        log.borrow_mut()
+            .print(line)
+            .map_err(|source| Error::Output { source })
     };
     let names = Names::new(&root.mount);
     print(&Line::Attached {
@@ -98,9 +111,15 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let end = serve(args, &attached, trigger.as_ref(), &signals, &names, &print)?;
     attached.detach();
     match end {
-        End::Signal => print(&Line::Detached { t_ms: now_ms(), why: "signal" }),
+        End::Signal => print(&Line::Detached {
+            t_ms: now_ms(),
+            why: "signal",
+        }),
         End::RootRemoved => {
-            print(&Line::Detached { t_ms: now_ms(), why: "root-removed" })?;
+            print(&Line::Detached {
+                t_ms: now_ms(),
+                why: "root-removed",
+            })?;
             Err(Error::RootRemoved { path: root.path })
         }
     }
@@ -111,7 +130,8 @@ fn block_signals() -> Result<SignalFd> {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         set.add(signal);
     }
-    set.thread_block().context(|| "blocking signals".to_owned())?;
+    set.thread_block()
+        .context(|| "blocking signals".to_owned())?;
     SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .context(|| "making a signalfd".to_owned())
 }
@@ -137,7 +157,9 @@ fn serve(
     let failed: RefCell<Option<Error>> = RefCell::new(None);
     let mut builder = RingBufferBuilder::new();
     let on_event = |bytes: &[u8]| {
-        let Some(event) = abi::from_bytes::<abi::Event>(bytes) else { return 0 };
+        let Some(event) = abi::from_bytes::<abi::Event>(bytes) else {
+            return 0;
+        };
         let line = Line::decision(&event, names.of_id(event.cgroup_id), &sizes);
         match print(&line) {
             Ok(()) => 0,
@@ -151,7 +173,9 @@ fn serve(
         what: "reading the ring buffer of decisions".to_owned(),
         source: io::Error::other(e.to_string()),
     };
-    builder.add(&attached.events, on_event).map_err(ring_error)?;
+    builder
+        .add(&attached.events, on_event)
+        .map_err(ring_error)?;
     let ring = builder.build().map_err(ring_error)?;
     let consume = || match ring.consume() {
         Ok(()) => Ok(()),
@@ -165,11 +189,15 @@ fn serve(
     .context(|| "making a timer".to_owned())?;
     let every = |interval: std::time::Duration| {
         timer
-            .set(Expiration::Interval(TimeSpec::from(interval)), TimerSetTimeFlags::empty())
+            .set(
+                Expiration::Interval(TimeSpec::from(interval)),
+                TimerSetTimeFlags::empty(),
+            )
             .context(|| "setting the timer".to_owned())
     };
 
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(|| "making an epoll".to_owned())?;
+    let epoll =
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(|| "making an epoll".to_owned())?;
     let watch = |fd: BorrowedFd<'_>, flags: EpollFlags, source: Source| {
         epoll
             .add(fd, EpollEvent::new(flags, source as u64))
@@ -198,7 +226,9 @@ fn serve(
         };
         let mut scan = false;
         for event in &ready[..count] {
-            let gone = event.events().intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+            let gone = event
+                .events()
+                .intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
             match Source::from_data(event.data()) {
                 Some(Source::Link) => return Ok(End::RootRemoved),
                 Some(Source::Signal) => {
@@ -216,7 +246,10 @@ fn serve(
                     alert = ALERT_SCANS;
                 }
                 Some(Source::Timer) => {
-                    timer.wait().or_else(not_again).context(|| "reading the timer".to_owned())?;
+                    timer
+                        .wait()
+                        .or_else(not_again)
+                        .context(|| "reading the timer".to_owned())?;
                     scan = true;
                     if alert == 1 {
                         every(args.window)?;
@@ -235,5 +268,9 @@ fn serve(
 
 /// A timer that was reset between wake-up and read has nothing to tell.
 fn not_again(error: nix::errno::Errno) -> nix::Result<()> {
-    if error == nix::errno::Errno::EAGAIN { Ok(()) } else { Err(error) }
+    if error == nix::errno::Errno::EAGAIN {
+        Ok(())
+    } else {
+        Err(error)
+    }
 }

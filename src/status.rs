@@ -109,7 +109,13 @@ fn judge(policy: &Policy, dir: &Path, mount: &Path, inherited: bool) -> Option<V
     let current = dir
         .ancestors()
         .take_while(|d| d.starts_with(mount))
-        .find_map(|d| fs::read_to_string(d.join("memory.current")).ok()?.trim().parse().ok());
+        .find_map(|d| {
+            fs::read_to_string(d.join("memory.current"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        });
     let facts = facts_of(
         state.as_ref(),
         inherited,
@@ -118,7 +124,12 @@ fn judge(policy: &Policy, dir: &Path, mount: &Path, inherited: bool) -> Option<V
         tunables.page_shift,
     );
     let (orders, rules) = decide::decide(&facts, tunables);
-    Some(Verdict { orders, rules, state, facts })
+    Some(Verdict {
+        orders,
+        rules,
+        state,
+        facts,
+    })
 }
 
 /// The facts, as bpf/state.bpf.h puts them together.
@@ -155,17 +166,31 @@ fn state_of(policy: &Policy, dir: &Path) -> Option<CgroupState> {
 }
 
 /// Puts together what all policies on the path say about each cgroup.
-fn cgroup_lines(policies: &[Policy], names: &Names, mount: &Path, sizes: &Sizes) -> Vec<CgroupLine> {
+fn cgroup_lines(
+    policies: &[Policy],
+    names: &Names,
+    mount: &Path,
+    sizes: &Sizes,
+) -> Vec<CgroupLine> {
     let mut lines: BTreeMap<PathBuf, CgroupLine> = BTreeMap::new();
     for policy in policies {
-        let Some(root) = names.path_of_id(policy.link.cgroup_id) else { continue };
+        let Some(root) = names.path_of_id(policy.link.cgroup_id) else {
+            continue;
+        };
         let mut pressure: HashMap<PathBuf, bool> = HashMap::new();
         cgroup::walk(&root, &mut |dir, _| {
-            let inherited =
-                dir.parent().and_then(|up| pressure.get(up)).copied().unwrap_or_default();
-            let Some(verdict) = judge(policy, dir, mount, inherited) else { return };
+            let inherited = dir
+                .parent()
+                .and_then(|up| pressure.get(up))
+                .copied()
+                .unwrap_or_default();
+            let Some(verdict) = judge(policy, dir, mount, inherited) else {
+                return;
+            };
             pressure.insert(dir.to_owned(), verdict.facts.pressure != 0);
-            let line = lines.entry(dir.to_owned()).or_insert_with(|| CgroupLine::new(dir, names));
+            let line = lines
+                .entry(dir.to_owned())
+                .or_insert_with(|| CgroupLine::new(dir, names));
             line.add(&verdict, sizes);
         });
     }
@@ -206,7 +231,8 @@ impl CgroupLine {
                 self.rules.push(rule);
             }
         }
-        self.rules.sort_by_key(|rule| decide::RULES.iter().position(|r| r == rule));
+        self.rules
+            .sort_by_key(|rule| decide::RULES.iter().position(|r| r == rule));
         self.why = self.rules.first().copied().unwrap_or("none");
         self.pressure |= verdict.facts.pressure != 0;
         if verdict.facts.headroom_bytes != abi::NO_LIMIT {
@@ -222,7 +248,12 @@ impl CgroupLine {
             *self.asked.entry(reason).or_default() += state.asked[r];
             for (rule, &count) in decide::RULES.into_iter().zip(&state.narrowed[r]) {
                 if count != 0 {
-                    *self.narrowed.entry(reason).or_default().entry(rule).or_default() += count;
+                    *self
+                        .narrowed
+                        .entry(reason)
+                        .or_default()
+                        .entry(rule)
+                        .or_default() += count;
                 }
             }
         }
@@ -245,7 +276,10 @@ fn policy_line(policy: &Policy, names: &Names) -> PolicyLine {
         map_id: policy.link.map_id,
         prog_id: policy.prog_id,
         readable: policy.tunables.is_some(),
-        rules: policy.tunables.as_ref().map_or_else(Vec::new, |t| decide::rule_names(t.rules)),
+        rules: policy
+            .tunables
+            .as_ref()
+            .map_or_else(Vec::new, |t| decide::rule_names(t.rules)),
         settings: policy.tunables.as_ref().map(Settings::from),
     }
 }
@@ -260,7 +294,10 @@ fn settings_text(settings: &Settings, rules: &[&str]) -> String {
                 show_duration(settings.threshold_ms * 1_000_000),
                 show_duration(settings.window_ms * 1_000_000)
             )),
-            "small" => parts.push(format!("small below {}", show_size(settings.min_memory_bytes))),
+            "small" => parts.push(format!(
+                "small below {}",
+                show_size(settings.min_memory_bytes)
+            )),
             "headroom" => parts.push(format!("headroom factor {}", settings.headroom_factor)),
             "max-order" => {
                 parts.extend(settings.max_order.map(|order| format!("max order {order}")));
@@ -283,18 +320,35 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             Some(settings) => settings_text(settings, &p.rules),
             None => "not of this version of mthp_ext: what it decides cannot be told".to_owned(),
         };
-        writeln!(out, "{} on {} (link {}): {what}", p.policy, p.root, p.link_id)?;
+        writeln!(
+            out,
+            "{} on {} (link {}): {what}",
+            p.policy, p.root, p.link_id
+        )?;
     }
     let or_dash = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), show_size);
     let mut rows = vec![
-        ["CGROUP", "ALLOWED", "WHY", "STALL", "ANON+SHMEM", "HEADROOM", "ASKED", "NARROWED"]
-            .map(str::to_owned),
+        [
+            "CGROUP",
+            "ALLOWED",
+            "WHY",
+            "STALL",
+            "ANON+SHMEM",
+            "HEADROOM",
+            "ASKED",
+            "NARROWED",
+        ]
+        .map(str::to_owned),
     ];
     rows.extend(report.cgroups.iter().map(|c| {
         [
             c.cgroup.clone(),
             c.allowed.clone(),
-            if c.rules.is_empty() { "-".to_owned() } else { c.rules.join("+") },
+            if c.rules.is_empty() {
+                "-".to_owned()
+            } else {
+                c.rules.join("+")
+            },
             show_duration(c.stall_ms * 1_000_000),
             or_dash(c.memory_bytes),
             or_dash(c.headroom_bytes),
@@ -308,7 +362,12 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
 /// Columns as wide as their widest cell; words to the left, numbers to the right.
 fn table(rows: &[[String; 8]], out: &mut impl Write) -> io::Result<()> {
     const WORDS: usize = 3;
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .map(|r| r[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..8).map(width).collect();
     writeln!(out)?;
     for row in rows {
@@ -317,7 +376,11 @@ fn table(rows: &[[String; 8]], out: &mut impl Write) -> io::Result<()> {
             .zip(&widths)
             .enumerate()
             .map(|(i, (cell, &w))| {
-                if i < WORDS { format!("{cell:<w$}") } else { format!("{cell:>w$}") }
+                if i < WORDS {
+                    format!("{cell:<w$}")
+                } else {
+                    format!("{cell:>w$}")
+                }
             })
             .collect();
         writeln!(out, "{}", cells.join("  ").trim_end())?;
@@ -340,7 +403,9 @@ pub fn main(json: bool) -> Result<()> {
     };
     let mut out = io::stdout().lock();
     let written = if json {
-        serde_json::to_writer(&mut out, &report).map_err(Into::into).and_then(|()| writeln!(out))
+        serde_json::to_writer(&mut out, &report)
+            .map_err(Into::into)
+            .and_then(|()| writeln!(out))
     } else {
         text(&report, &mut out)
     };
@@ -351,10 +416,18 @@ pub fn main(json: bool) -> Result<()> {
 mod tests {
     use super::*;
 
-    const X86: Sizes = Sizes { orders: 0x3fc, page_shift: 12 };
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
 
     fn verdict(orders: [u64; 4], rules: u32) -> Verdict {
-        Verdict { orders, rules, state: None, facts: facts_of(None, false, None, Some(1 << 20), 12) }
+        Verdict {
+            orders,
+            rules,
+            state: None,
+            facts: facts_of(None, false, None, Some(1 << 20), 12),
+        }
     }
 
     #[test]
@@ -364,7 +437,10 @@ mod tests {
         line.add(&verdict([0xff, 0xff, 0xff, !1], 1 << 2), &X86);
         assert_eq!((line.allowed.as_str(), line.why), ("512K-max", "headroom"));
         line.add(&verdict([0, !1, !1, !1], 1 << 1), &X86);
-        assert_eq!((line.allowed.as_str(), line.why), ("4K-on-fault,512K-max", "small"));
+        assert_eq!(
+            (line.allowed.as_str(), line.why),
+            ("4K-on-fault,512K-max", "small")
+        );
         assert_eq!(line.rules, ["small", "headroom"]);
         assert_eq!(line.orders.collapse, 0x3fc);
     }
@@ -386,7 +462,10 @@ mod tests {
     #[test]
     fn a_cgroup_not_met_yet_inherits_pressure_only() {
         let facts = facts_of(None, true, Some(0), None, 12);
-        assert_eq!((facts.pressure, facts.memory_known, facts.populated), (1, 0, 0));
+        assert_eq!(
+            (facts.pressure, facts.memory_known, facts.populated),
+            (1, 0, 0)
+        );
         assert_eq!(facts.headroom_bytes, abi::NO_LIMIT);
     }
 

@@ -199,7 +199,12 @@ pub struct Report {
 pub fn judge(facts: &Facts) -> Report {
     let features: Vec<Line> = FEATURES
         .iter()
-        .map(|f| Line { name: f.name, present: (f.has)(facts), what: f.what, from: f.from })
+        .map(|f| Line {
+            name: f.name,
+            present: (f.has)(facts),
+            what: f.what,
+            from: f.from,
+        })
         .collect();
     let lack = FEATURES.iter().find(|f| f.code != 0 && !(f.has)(facts));
     // The headroom rule reads page counters only.
@@ -228,7 +233,11 @@ pub fn judge(facts: &Facts) -> Report {
 fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "kernel {}", report.kernel)?;
     if let Some(thp) = &report.thp {
-        let note = if thp == "never" { " (nothing to narrow)" } else { "" };
+        let note = if thp == "never" {
+            " (nothing to narrow)"
+        } else {
+            ""
+        };
         writeln!(out, "transparent_hugepage/enabled: {thp}{note}")?;
     }
     for line in &report.features {
@@ -252,7 +261,9 @@ pub fn main(json: bool) -> Result<u8> {
     let report = judge(&Facts::gather(Path::new(cgroup::DEFAULT_MOUNT)));
     let mut out = std::io::stdout().lock();
     let written = if json {
-        serde_json::to_writer(&mut out, &report).map_err(Into::into).and_then(|()| writeln!(out))
+        serde_json::to_writer(&mut out, &report)
+            .map_err(Into::into)
+            .and_then(|()| writeln!(out))
     } else {
         text(&report, &mut out)
     };
@@ -313,13 +324,21 @@ mod tests {
 
     #[test]
     fn without_psi_only_headroom_can_run() {
-        let report = judge(&Facts { psi: false, ..full() });
+        let report = judge(&Facts {
+            psi: false,
+            ..full()
+        });
         assert_eq!(report.policies, ["headroom"]);
     }
 
     #[test]
     fn a_stock_kernel_lacks_the_hook_first_of_all() {
-        let facts = Facts { abilities: Abilities::default(), psi: false, privileged: false, ..full() };
+        let facts = Facts {
+            abilities: Abilities::default(),
+            psi: false,
+            privileged: false,
+            ..full()
+        };
         assert_eq!(judge(&facts).exit_code, 5);
     }
 
@@ -328,7 +347,9 @@ mod tests {
         let all = effective_caps("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();
         assert!(enough(all));
         assert!(!enough(all & !(1 << CAP_SYS_RESOURCE)));
-        assert!(enough(1 << CAP_BPF | 1 << CAP_PERFMON | 1 << CAP_SYS_RESOURCE));
+        assert!(enough(
+            1 << CAP_BPF | 1 << CAP_PERFMON | 1 << CAP_SYS_RESOURCE
+        ));
         assert!(!enough(1 << CAP_BPF | 1 << CAP_SYS_RESOURCE));
         assert_eq!(effective_caps("CapEff:\tnone\n"), None);
         assert_eq!(effective_caps(""), None);
@@ -337,7 +358,14 @@ mod tests {
     #[test]
     fn text_names_what_is_missing_and_where_it_comes_from() {
         let mut out = Vec::new();
-        text(&judge(&Facts { psi: false, ..full() }), &mut out).unwrap();
+        text(
+            &judge(&Facts {
+                psi: false,
+                ..full()
+            }),
+            &mut out,
+        )
+        .unwrap();
         let out = String::from_utf8(out).unwrap();
         assert!(out.contains("NO  psi"), "{out}");
         assert!(out.contains("psi=1"), "{out}");

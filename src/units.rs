@@ -5,7 +5,9 @@ use std::time::Duration;
 
 /// Splits "100ms" into digits and suffix.
 fn split(text: &str) -> Result<(u64, &str), String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     if number.is_empty() {
         return Err("must begin with a digit".to_owned());
@@ -30,7 +32,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "" => return Err("needs a unit: us, ms, s or m".to_owned()),
         other => return Err(format!("has an unknown unit '{other}': use us, ms, s or m")),
     };
-    let nanos = number.checked_mul(unit).ok_or_else(|| "is too large".to_owned())?;
+    let nanos = number
+        .checked_mul(unit)
+        .ok_or_else(|| "is too large".to_owned())?;
     Ok(Duration::from_nanos(nanos))
 }
 
@@ -41,7 +45,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// result beyond 64 bits.
 pub fn size(text: &str) -> Result<u64, String> {
     let (number, suffix) = split(text)?;
-    let unit = suffix.strip_suffix("iB").or(suffix.strip_suffix('B')).unwrap_or(suffix);
+    let unit = suffix
+        .strip_suffix("iB")
+        .or(suffix.strip_suffix('B'))
+        .unwrap_or(suffix);
     let shift = match unit {
         "" if suffix.is_empty() || suffix == "B" => 0,
         "K" | "k" => 10,
@@ -50,7 +57,9 @@ pub fn size(text: &str) -> Result<u64, String> {
         "T" => 40,
         _ => return Err(format!("has an unknown unit '{suffix}': use K, M, G or T")),
     };
-    number.checked_mul(1 << shift).ok_or_else(|| "is too large".to_owned())
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "is too large".to_owned())
 }
 
 /// A size for people: `16M`, `1.5G`, `812K`, `0`.
@@ -76,7 +85,11 @@ pub fn show_duration(ns: u64) -> String {
         0..1_000_000 => format!("{}us", ns / 1_000),
         1_000_000..1_000_000_000 => format!("{}ms", ns / 1_000_000),
         _ if ns % 1_000_000_000 < 5_000_000 => format!("{}s", ns / 1_000_000_000),
-        _ => format!("{}.{:02}s", ns / 1_000_000_000, ns % 1_000_000_000 / 10_000_000),
+        _ => format!(
+            "{}.{:02}s",
+            ns / 1_000_000_000,
+            ns % 1_000_000_000 / 10_000_000
+        ),
     }
 }
 
@@ -95,14 +108,19 @@ mod tests {
 
     #[test]
     fn durations_that_are_none() {
-        for text in ["", "ms", "10", "10x", "-1s", "1 s", "1s ", "1.5s", "0x10ms", "１s"] {
+        for text in [
+            "", "ms", "10", "10x", "-1s", "1 s", "1s ", "1.5s", "0x10ms", "１s",
+        ] {
             assert!(duration(text).is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn durations_do_not_overflow() {
-        assert_eq!(duration("18446744073709551615ns"), Ok(Duration::from_nanos(u64::MAX)));
+        assert_eq!(
+            duration("18446744073709551615ns"),
+            Ok(Duration::from_nanos(u64::MAX))
+        );
         assert!(duration("18446744073709551616ns").is_err());
         assert!(duration("18446744074s").is_err());
     }
@@ -120,7 +138,9 @@ mod tests {
 
     #[test]
     fn sizes_that_are_none() {
-        for text in ["", "M", "1+1", "10x", "-1", "1 M", "1M ", "1.5M", "1<<22", "iB", "1iB", "1KM"] {
+        for text in [
+            "", "M", "1+1", "10x", "-1", "1 M", "1M ", "1.5M", "1<<22", "iB", "1iB", "1KM",
+        ] {
             assert!(size(text).is_err(), "{text:?}");
         }
     }

@@ -22,13 +22,20 @@ fn program() -> &'static Path {
             .arg(SOURCE)
             .output()
             .expect("a C compiler");
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
         program
     })
 }
 
 fn check(name: &str) {
-    let out = Command::new(program()).arg(name).output().expect("the compiled tests");
+    let out = Command::new(program())
+        .arg(name)
+        .output()
+        .expect("the compiled tests");
     assert!(
         out.status.success(),
         "{name}: {}\n{}{}",

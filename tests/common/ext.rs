@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The program under test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::{Group, PATIENCE};
+
+/// A command of mthp_ext.
+pub fn command(args: &[&str]) -> Command {
+    let program = std::env::var_os("MTHP_EXT_BIN").expect("MTHP_EXT_BIN names the program");
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn output(args: &[&str]) -> Output {
+    command(args).output().expect("mthp_ext runs")
+}
+
+/// Its exit code and what it said on standard error.
+pub fn fails(args: &[&str]) -> (i32, String) {
+    let out = output(args);
+    let message = String::from_utf8(out.stderr).unwrap();
+    (out.status.code().expect("an exit code"), message)
+}
+
+/// `status --json`.
+pub fn status() -> Value {
+    let out = output(&["status", "--json"]);
+    assert!(out.status.success(), "{out:?}");
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// The line of a cgroup in `status --json`.
+pub fn status_of(group: &Group) -> Value {
+    let status = status();
+    let lines = status["cgroups"].as_array().unwrap();
+    lines
+        .iter()
+        .find(|l| l["cgroup"] == group.name())
+        .unwrap_or(&Value::Null)
+        .clone()
+}
+
+/// Number of attached policies.
+pub fn attached() -> usize {
+    status()["policies"].as_array().unwrap().len()
+}
+
+/// A running `mthp_ext run --json`.  Dropped: killed.
+pub struct Ext {
+    child: Child,
+    lines: Receiver<Value>,
+    errors: Option<JoinHandle<String>>,
+}
+
+impl Ext {
+    /// Starts it on a cgroup and waits until it is attached.
+    pub fn run(root: &Group, args: &[&str]) -> Self {
+        let mut all = vec!["run", "--json", "--root", root.path.to_str().unwrap()];
+        all.extend(args);
+        let mut child = command(&all)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = stderr.read_to_string(&mut text);
+            text
+        });
+        let (send, lines) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let value = serde_json::from_str(&line).expect("a line of JSON");
+                if send.send(value).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut ext = Ext {
+            child,
+            lines,
+            errors: Some(errors),
+        };
+        match ext.next(PATIENCE) {
+            Some(first) => assert_eq!(first["event"], "attached"),
+            None => panic!("it does not attach: {}", ext.errors()),
+        }
+        ext
+    }
+
+    /// The next line, if one comes in time.
+    pub fn next(&self, timeout: Duration) -> Option<Value> {
+        self.lines.recv_timeout(timeout).ok()
+    }
+
+    /// The next line that is as wanted; others are passed over.
+    pub fn expect(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        let mut seen = Vec::new();
+        while let Some(line) = self.next(PATIENCE.saturating_sub(start.elapsed())) {
+            if is(&line) {
+                return line;
+            }
+            seen.push(line.to_string());
+        }
+        panic!("no line says: {what}; there were: {seen:#?}");
+    }
+
+    /// The next decision about a cgroup with this cause.
+    pub fn decision(&self, group: &Group, why: &str) -> Value {
+        self.expect(&format!("{} {why}", group.name()), |line| {
+            line["event"] == "decision" && line["cgroup"] == group.name() && line["why"] == why
+        })
+    }
+
+    /// Lines that come within a time.
+    pub fn during(&self, time: Duration) -> Vec<Value> {
+        let end = Instant::now() + time;
+        let mut lines = Vec::new();
+        while let Some(line) = self.next(end.saturating_duration_since(Instant::now())) {
+            lines.push(line);
+        }
+        lines
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Waits for its end: exit code, or `None` if a signal ended it.
+    pub fn wait(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < PATIENCE, "mthp_ext does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What it said on standard error until its end.
+    pub fn errors(&mut self) -> String {
+        let _ = self.child.kill();
+        self.errors
+            .take()
+            .map(|thread| thread.join().unwrap())
+            .unwrap_or_default()
+    }
+
+    /// CPU time it has used, user and system.
+    pub fn cpu(&self) -> Duration {
+        let stat = super::read(format!("/proc/{}/stat", self.child.id()));
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 10)
+    }
+}
+
+impl Drop for Ext {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

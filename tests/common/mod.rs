@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the end-to-end tests share: cgroups that clean up after themselves,
+//! workers that use memory in them, and a running mthp_ext.
+//!
+//! They change the system's THP settings and load BPF programs, so they are
+//! ignored by a plain `cargo test` and refuse to run outside the lab's VM.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+pub mod ext;
+pub mod worker;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+pub const MIB: u64 = 1 << 20;
+
+/// Emulated guests are slow; a test waits this long before it gives up.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Brings the guest into the state every test begins with: all sizes allowed,
+/// and a khugepaged that sleeps unless a test wakes it.
+pub fn world() {
+    static ONCE: Once = Once::new();
+    assert!(
+        std::env::var_os("LAB_RESULTS").is_some(),
+        "this test changes the system it runs on: run it with `make test`, in the lab's VM"
+    );
+    ONCE.call_once(|| {
+        write(format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000");
+        write(format!("{THP}/enabled"), "always");
+        for size in sizes() {
+            write(size.join("enabled"), "inherit");
+        }
+    });
+}
+
+/// Lets khugepaged work for as long as the guard lives.
+pub struct Khugepaged;
+
+impl Khugepaged {
+    pub fn wake() -> Self {
+        write(format!("{THP}/khugepaged/pages_to_scan"), "100000");
+        write(format!("{THP}/khugepaged/scan_sleep_millisecs"), "10");
+        Khugepaged
+    }
+}
+
+impl Drop for Khugepaged {
+    fn drop(&mut self) {
+        let _ = fs::write(format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000");
+    }
+}
+
+/// Swap on zram, made once and kept.
+pub fn swap() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        write("/sys/block/zram0/disksize", "512M");
+        for command in [["mkswap", "/dev/zram0"], ["swapon", "/dev/zram0"]] {
+            let out = std::process::Command::new("busybox")
+                .args(command)
+                .output()
+                .unwrap();
+            assert!(out.status.success(), "{command:?}: {out:?}");
+        }
+    });
+}
+
+/// The directories of the sizes anonymous memory can have.
+fn sizes() -> Vec<PathBuf> {
+    fs::read_dir(THP)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("enabled").exists())
+        .collect()
+}
+
+/// A counter of one size since boot, e.g. `anon_fault_alloc`.
+pub fn count(kib: u64, counter: &str) -> u64 {
+    read(format!("{THP}/hugepages-{kib}kB/stats/{counter}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+/// The same over all sizes.
+pub fn count_all(counter: &str) -> u64 {
+    sizes()
+        .iter()
+        .map(|size| {
+            read(size.join("stats").join(counter))
+                .trim()
+                .parse::<u64>()
+                .unwrap()
+        })
+        .sum()
+}
+
+pub fn write(path: impl AsRef<Path>, value: &str) {
+    let path = path.as_ref();
+    fs::write(path, value).unwrap_or_else(|e| panic!("{} <- {value}: {e}", path.display()));
+}
+
+pub fn read(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Waits until `what` is true.
+pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a line of measured figures to the host.
+pub fn record(value: &serde_json::Value) {
+    use std::io::Write;
+    let Some(path) = std::env::var_os("LAB_RESULTS") else {
+        return;
+    };
+    let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+    file.write_all(format!("{value}\n").as_bytes()).unwrap();
+}
+
+/// A cgroup of a test.  Dropped: its processes are killed and it is removed,
+/// and with it what is below.
+pub struct Group {
+    pub path: PathBuf,
+    top: bool,
+}
+
+impl Group {
+    /// A new cgroup below the root.
+    pub fn new(name: &str) -> Self {
+        Self::make(Path::new(CGROUPS).join(name), true)
+    }
+
+    /// A new cgroup in this one, with the memory controller.
+    pub fn child(&self, name: &str) -> Self {
+        write(self.path.join("cgroup.subtree_control"), "+memory");
+        Self::make(self.path.join(name), false)
+    }
+
+    /// A new cgroup in this one, without the memory controller.
+    pub fn bare_child(&self, name: &str) -> Self {
+        Self::make(self.path.join(name), false)
+    }
+
+    fn make(path: PathBuf, top: bool) -> Self {
+        fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        Group { path, top }
+    }
+
+    pub fn set(&self, file: &str, value: &str) {
+        write(self.path.join(file), value);
+    }
+
+    pub fn get(&self, file: &str) -> String {
+        read(self.path.join(file))
+    }
+
+    /// Name as mthp_ext prints it.
+    pub fn name(&self) -> String {
+        format!("/{}", self.path.strip_prefix(CGROUPS).unwrap().display())
+    }
+
+    /// Microseconds of full memory stall so far.
+    pub fn full_stall_us(&self) -> u64 {
+        let text = self.get("memory.pressure");
+        let full = text.lines().find(|line| line.starts_with("full")).unwrap();
+        full.rsplit_once("total=")
+            .unwrap()
+            .1
+            .trim()
+            .parse()
+            .unwrap()
+    }
+
+    /// Removes it now.
+    pub fn remove(self) {
+        remove(&self.path);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.top {
+            remove(&self.path);
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    let _ = fs::write(path.join("cgroup.kill"), "1");
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    let start = Instant::now();
+    // Killed processes take a moment to leave.
+    while fs::remove_dir(path).is_err() && path.exists() && start.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

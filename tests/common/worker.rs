@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A process in a cgroup that uses memory on command.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork};
+
+use super::Group;
+
+const PMD: usize = 2 << 20;
+
+/// What a worker can be told, with one number each.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Order {
+    Map,
+    Touch,
+    Read,
+    Huge,
+    Advise,
+}
+
+/// `madvise` values the libc crate may not have.
+pub const MADV_HUGEPAGE: u64 = 14;
+pub const MADV_PAGEOUT: u64 = 21;
+pub const MADV_COLLAPSE: u64 = 25;
+
+/// A forked process.  Dropped: killed.
+pub struct Worker {
+    pid: Pid,
+    orders: UnixStream,
+}
+
+impl Worker {
+    /// A worker in `group`.  What it maps from now on is charged there.
+    pub fn new(group: &Group) -> Self {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        // SAFETY: the child runs a loop of its own and leaves by _exit.  glibc
+        // makes its allocator usable after a fork.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                drop(ours);
+                serve(theirs);
+                // SAFETY: ends the child without running the parent's handlers.
+                unsafe { libc::_exit(0) }
+            }
+            ForkResult::Parent { child } => {
+                let worker = Worker {
+                    pid: child,
+                    orders: ours,
+                };
+                group.set("cgroup.procs", &child.to_string());
+                worker
+            }
+        }
+    }
+
+    /// Moves it to another cgroup; its memory stays where it was charged.
+    pub fn join(&self, group: &Group) {
+        group.set("cgroup.procs", &self.pid.to_string());
+    }
+
+    fn send(&mut self, order: Order, value: u64) {
+        let mut bytes = (order as u64).to_ne_bytes().to_vec();
+        bytes.extend(value.to_ne_bytes());
+        self.orders.write_all(&bytes).unwrap();
+    }
+
+    /// Waits for the answer of the order in progress.
+    pub fn finish(&mut self) -> u64 {
+        let mut answer = [0; 8];
+        self.orders
+            .read_exact(&mut answer)
+            .expect("the worker died");
+        u64::from_ne_bytes(answer)
+    }
+
+    fn ask(&mut self, order: Order, value: u64) -> u64 {
+        self.send(order, value);
+        self.finish()
+    }
+
+    /// Maps a fresh region, aligned to 2 MiB; the following orders are about it.
+    pub fn map(&mut self, bytes: u64) {
+        assert_eq!(self.ask(Order::Map, bytes), 0);
+    }
+
+    /// Writes one byte to each page of the region's next `bytes`.
+    pub fn touch(&mut self, bytes: u64) {
+        assert_eq!(self.ask(Order::Touch, bytes), 0);
+    }
+
+    /// The same, without waiting; `finish` waits.
+    pub fn touch_start(&mut self, bytes: u64) {
+        self.send(Order::Touch, bytes);
+    }
+
+    /// Reads one byte of each touched page.
+    pub fn read(&mut self) {
+        assert_eq!(self.ask(Order::Read, 0), 0);
+    }
+
+    /// Maps and touches.
+    pub fn fill(&mut self, bytes: u64) {
+        self.map(bytes);
+        self.touch(bytes);
+    }
+
+    /// Bytes of the region in PMD-sized folios.
+    pub fn huge(&mut self) -> u64 {
+        self.ask(Order::Huge, 0)
+    }
+
+    /// `madvise` on the region; 0 or an errno.
+    pub fn advise(&mut self, advice: u64) -> u64 {
+        self.ask(Order::Advise, advice)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = kill(self.pid, Signal::SIGKILL);
+        let _ = waitpid(self.pid, None);
+    }
+}
+
+/// The region a worker works on.
+struct Region {
+    start: usize,
+    len: usize,
+    touched: usize,
+}
+
+/// The worker's loop; ends when the test is gone.
+fn serve(mut orders: UnixStream) {
+    // SAFETY: a plain system call; the worker dies with the test.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let mut region = Region {
+        start: 0,
+        len: 0,
+        touched: 0,
+    };
+    let mut bytes = [0; 16];
+    while orders.read_exact(&mut bytes).is_ok() {
+        let (order, value) = bytes.split_at(8);
+        let order = u64::from_ne_bytes(order.try_into().unwrap());
+        let value = u64::from_ne_bytes(value.try_into().unwrap());
+        let answer = if order == Order::Map as u64 {
+            region.map(value as usize)
+        } else if order == Order::Touch as u64 {
+            region.touch(value as usize)
+        } else if order == Order::Read as u64 {
+            region.read()
+        } else if order == Order::Huge as u64 {
+            region.huge()
+        } else {
+            region.advise(value)
+        };
+        if orders.write_all(&answer.to_ne_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+impl Region {
+    fn map(&mut self, len: usize) -> u64 {
+        // SAFETY: a fresh anonymous mapping, never unmapped.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len + 2 * PMD,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return u64::MAX;
+        }
+        // Some of it stays forbidden on both sides, or the kernel would merge
+        // the region with the last one, and smaps would count both.
+        let start = (base as usize + 1).next_multiple_of(PMD);
+        *self = Region {
+            start,
+            len,
+            touched: 0,
+        };
+        // SAFETY: inside the mapping just made.
+        let ret =
+            unsafe { libc::mprotect(start as *mut _, len, libc::PROT_READ | libc::PROT_WRITE) };
+        if ret == 0 { 0 } else { u64::MAX }
+    }
+
+    fn touch(&mut self, bytes: usize) -> u64 {
+        let end = self.touched + bytes;
+        if end > self.len {
+            return 1;
+        }
+        for at in (self.touched..end).step_by(4096) {
+            // SAFETY: inside the mapping, which nothing else refers to.
+            unsafe { std::ptr::write_volatile((self.start + at) as *mut u8, 1) };
+        }
+        self.touched = end;
+        0
+    }
+
+    fn read(&self) -> u64 {
+        for at in (0..self.touched).step_by(4096) {
+            // SAFETY: inside the mapping.
+            let byte = unsafe { std::ptr::read_volatile((self.start + at) as *const u8) };
+            if byte != 1 {
+                return 1;
+            }
+        }
+        0
+    }
+
+    fn huge(&self) -> u64 {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        let mut kib = 0;
+        for line in smaps.lines() {
+            if let Some((start, end)) = range_of(line) {
+                inside = start < self.start + self.len && end > self.start;
+            } else if let Some(rest) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
+                kib += rest.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+            }
+        }
+        kib << 10
+    }
+
+    fn advise(&self, advice: u64) -> u64 {
+        // SAFETY: on our own mapping; none of the advices used drops contents.
+        let ret = unsafe { libc::madvise(self.start as *mut _, self.len, advice as libc::c_int) };
+        if ret == 0 {
+            0
+        } else {
+            nix::errno::Errno::last_raw() as u64
+        }
+    }
+}
+
+/// The range of a mapping's first line in smaps.
+fn range_of(line: &str) -> Option<(usize, usize)> {
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    Some((
+        usize::from_str_radix(start, 16).ok()?,
+        usize::from_str_radix(end, 16).ok()?,
+    ))
+}

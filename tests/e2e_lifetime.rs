@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! However mthp_ext ends, nothing is left attached; and while it runs, what
+//! `status` says is what the kernel does.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use common::ext::{self, Ext, attached, command, fails, status, status_of};
+use common::worker::Worker;
+use common::{Group, MIB, world};
+
+/// Base pages only.
+const CLOSED: [&str; 4] = ["--policy", "headroom", "--max-order", "0"];
+
+fn bound(group: &Group) -> bool {
+    let mut worker = Worker::new(group);
+    worker.fill(4 * MIB);
+    match worker.huge() {
+        0 => true,
+        huge if huge == 4 * MIB => false,
+        other => panic!("{other} bytes are huge, neither none nor all"),
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_signal_detaches_and_ends_well() {
+    world();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let group = Group::new("signalled");
+        let mut ext = Ext::run(&group, &CLOSED);
+        assert!(bound(&group));
+        ext.signal(signal);
+        assert_eq!(ext.wait(), Some(0), "{signal}");
+        let last = ext.expect("detached", |l| l["event"] == "detached");
+        assert_eq!(last["why"], "signal");
+        assert_eq!(attached(), 0);
+        assert!(!bound(&group));
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn kill_nine_leaves_nothing_attached() {
+    world();
+    let group = Group::new("killed");
+    let mut ext = Ext::run(&group, &CLOSED);
+    assert!(bound(&group));
+    ext.signal(Signal::SIGKILL);
+    assert_eq!(ext.wait(), None);
+    assert_eq!(attached(), 0);
+    assert!(!bound(&group));
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_second_instance_is_refused_and_the_first_stays() {
+    world();
+    let group = Group::new("twice");
+    let _first = Ext::run(&group, &CLOSED);
+    let path = group.path.to_str().unwrap();
+    let (code, message) = fails(&["run", "--root", path]);
+    assert_eq!(code, 8, "{message}");
+    assert!(
+        message.contains("attached") && message.contains("status"),
+        "{message}"
+    );
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert_eq!(attached(), 1);
+    assert!(bound(&group));
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_second_instance_may_run_once_the_first_is_gone() {
+    world();
+    let group = Group::new("again");
+    for _ in 0..5 {
+        let mut ext = Ext::run(&group, &["--policy", "adaptive"]);
+        ext.signal(Signal::SIGTERM);
+        assert_eq!(ext.wait(), Some(0));
+    }
+    assert_eq!(attached(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn instances_above_and_below_compose() {
+    world();
+    let group = Group::new("outer");
+    let inner = group.child("inner");
+    let _open = Ext::run(&group, &["--policy", "headroom", "--max-order", "4"]);
+    let mut closed = Ext::run(&inner, &["--policy", "headroom", "--max-order", "6"]);
+    assert_eq!(status()["policies"].as_array().unwrap().len(), 2);
+    let line = status_of(&inner);
+    assert_eq!(line["allowed"], "64K-max", "the outer policy binds: {line}");
+    closed.signal(Signal::SIGTERM);
+    assert_eq!(closed.wait(), Some(0));
+    assert!(bound(&inner), "still, when the inner one is gone");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_removal_of_the_root_ends_it() {
+    world();
+    for policy in ["adaptive", "headroom"] {
+        let group = Group::new("doomed");
+        let mut ext = Ext::run(&group, &["--policy", policy]);
+        group.remove();
+        assert_eq!(ext.wait(), Some(9), "{policy}");
+        let last = ext.expect("detached", |l| l["event"] == "detached");
+        assert_eq!(last["why"], "root-removed");
+        assert!(ext.errors().contains("was removed"));
+        assert_eq!(attached(), 0);
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn it_idles_without_using_the_processor() {
+    world();
+    let group = Group::new("idle");
+    let ext = Ext::run(&group, &[]);
+    let before = ext.cpu();
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs(5));
+    let used = ext.cpu() - before;
+    assert!(
+        used < start.elapsed() / 50,
+        "{used:?} in {:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_closed_output_ends_it() {
+    world();
+    let group = Group::new("deaf");
+    let path = group.path.to_str().unwrap();
+    let args = ["run", "--json", "--root", path, "--policy", "headroom"];
+    let mut child = command(&args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert!(line.contains("attached"), "{line}");
+    drop(out);
+    // The next decision cannot be told to anybody.
+    group.set("memory.max", "16M");
+    let mut worker = Worker::new(&group);
+    worker.fill(4 * MIB);
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(start.elapsed() < common::PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(14));
+    assert_eq!(attached(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn status_tells_policy_settings_and_decisions() {
+    world();
+    let group = Group::new("shown");
+    group.set("memory.max", "512M");
+    let args = [
+        "--threshold",
+        "50ms",
+        "--window",
+        "2s",
+        "--min-memory",
+        "8M",
+        "--headroom-factor",
+        "512",
+        "--max-order",
+        "8",
+        "--pressure",
+        "some",
+        "--narrow-advised",
+    ];
+    let _ext = Ext::run(&group, &args);
+    let mut worker = Worker::new(&group);
+    // More than is small.
+    worker.fill(16 * MIB);
+    let status = status();
+    let policy = &status["policies"][0];
+    assert_eq!(policy["policy"], "adaptive");
+    assert_eq!(policy["root"], group.name());
+    assert_eq!(policy["readable"], true);
+    let expected = serde_json::json!({
+        "pressure": "some", "threshold_ms": 50, "window_ms": 2000,
+        "min_memory_bytes": 8 * MIB, "headroom_factor": 512, "max_order": 8,
+        "narrow_advised": true,
+    });
+    assert_eq!(policy["settings"], expected);
+    let line = status_of(&group);
+    assert_eq!(line["why"], "headroom", "{line}");
+    assert!(line["asked"]["fault"].as_u64().unwrap() > 0, "{line}");
+    assert!(
+        line["narrowed"]["fault"]["headroom"].as_u64().unwrap() > 0,
+        "{line}"
+    );
+    assert!(
+        line["headroom_bytes"].as_u64().unwrap() <= 512 * MIB,
+        "{line}"
+    );
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn status_without_a_policy_says_so() {
+    world();
+    let out = ext::output(&["status"]);
+    assert!(out.status.success());
+    assert_eq!(
+        String::from_utf8(out.stdout).unwrap(),
+        "no policy is attached\n"
+    );
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn status_as_text_has_one_line_per_cgroup() {
+    world();
+    let group = Group::new("text");
+    let child = group.child("child");
+    let _ext = Ext::run(&group, &["--max-order", "4"]);
+    let text = String::from_utf8(ext::output(&["status"]).stdout).unwrap();
+    assert!(
+        text.contains(&format!("adaptive on {}", group.name())),
+        "{text}"
+    );
+    assert!(text.lines().any(|l| l.starts_with("CGROUP")), "{text}");
+    for member in [&group, &child] {
+        let line = text
+            .lines()
+            .find(|l| l.split_whitespace().next() == Some(&member.name()));
+        assert!(line.is_some_and(|l| l.contains("64K-max")), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_text_log_says_what_and_why() {
+    world();
+    let group = Group::new("log");
+    group.set("memory.max", "64M");
+    let path = group.path.to_str().unwrap();
+    let mut child = command(&["run", "--root", path])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert!(line.contains("policy adaptive attached to /log"), "{line}");
+    let mut worker = Worker::new(&group);
+    worker.fill(4 * MIB);
+    line.clear();
+    out.read_line(&mut line).unwrap();
+    assert!(
+        line.contains("/log: all -> ") && line.contains("to the nearest limit"),
+        "{line}"
+    );
+    let _ = child.kill();
+    let _ = child.wait();
+}

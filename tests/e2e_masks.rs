@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The decisions change what the kernel really allocates.
+
+mod common;
+
+use common::ext::{Ext, status_of};
+use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, Worker};
+use common::{Group, Khugepaged, MIB, count, eventually, world};
+
+/// Most of a region of this size is in PMD folios.
+fn mostly_huge(worker: &mut Worker, bytes: u64) {
+    let huge = worker.huge();
+    assert!(huge >= bytes * 3 / 4, "{huge} of {bytes} bytes are huge");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn without_a_policy_all_is_as_the_system_says() {
+    world();
+    let group = Group::new("plain");
+    let mut worker = Worker::new(&group);
+    worker.fill(32 * MIB);
+    mostly_huge(&mut worker, 32 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_calm_large_cgroup_gets_huge_pages_from_every_policy() {
+    world();
+    for policy in ["reactive", "headroom", "adaptive"] {
+        let group = Group::new("calm");
+        let _ext = Ext::run(&group, &["--policy", policy]);
+        let mut worker = Worker::new(&group);
+        // A scan in between may take it for small until it has 16 MiB.
+        worker.fill(96 * MIB);
+        mostly_huge(&mut worker, 96 * MIB);
+        assert_eq!(status_of(&group)["allowed"], "all", "{policy}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_small_cgroup_faults_base_pages() {
+    world();
+    let group = Group::new("small");
+    let mut worker = Worker::new(&group);
+    worker.fill(MIB);
+    let ext = Ext::run(&group, &["--policy", "reactive"]);
+    let line = ext.decision(&group, "small");
+    assert_eq!(line["to"], "4K-on-fault");
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_small_cgroup_may_collapse_by_force() {
+    world();
+    let group = Group::new("small");
+    let mut worker = Worker::new(&group);
+    worker.fill(MIB);
+    let ext = Ext::run(&group, &["--policy", "reactive"]);
+    ext.decision(&group, "small");
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0);
+    assert_eq!(worker.advise(MADV_COLLAPSE), 0);
+    assert_eq!(worker.huge(), 8 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_small_cgroup_is_collapsed_by_khugepaged() {
+    world();
+    let group = Group::new("small");
+    let mut worker = Worker::new(&group);
+    worker.fill(MIB);
+    let ext = Ext::run(&group, &["--policy", "reactive"]);
+    ext.decision(&group, "small");
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0);
+    let _awake = Khugepaged::wake();
+    eventually("khugepaged collapses it", || worker.huge() == 8 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn growing_out_of_small_takes_effect_at_once() {
+    world();
+    let group = Group::new("grows");
+    let mut worker = Worker::new(&group);
+    worker.fill(MIB);
+    // No scan comes to help within this test.
+    let ext = Ext::run(&group, &["--policy", "reactive", "--window", "10s"]);
+    ext.decision(&group, "small");
+    worker.fill(64 * MIB);
+    let huge = worker.huge();
+    assert!(
+        huge >= 40 * MIB,
+        "{huge}: the first 16 MiB are small, the rest is not"
+    );
+    assert!(huge <= 52 * MIB, "{huge}: the first 16 MiB are small");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn an_empty_cgroup_is_not_small() {
+    world();
+    let group = Group::new("empty");
+    let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
+    // Several scans see it empty, and none what comes after.
+    assert!(ext.during(std::time::Duration::from_millis(500)).is_empty());
+    ext.signal(nix::sys::signal::Signal::SIGSTOP);
+    let mut worker = Worker::new(&group);
+    worker.fill(2 * MIB);
+    assert_eq!(worker.huge(), 2 * MIB, "the first fault gets a large folio");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_cgroup_without_memory_controller_is_not_small() {
+    world();
+    let group = Group::new("top");
+    let bare = group.bare_child("bare");
+    let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
+    let mut worker = Worker::new(&bare);
+    worker.fill(MIB);
+    assert!(ext.during(std::time::Duration::from_millis(500)).is_empty());
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 8 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_fixed_maximum_order_caps() {
+    world();
+    let group = Group::new("capped");
+    let _ext = Ext::run(
+        &group,
+        &[
+            "--policy",
+            "reactive",
+            "--min-memory",
+            "0",
+            "--max-order",
+            "4",
+        ],
+    );
+    let mut worker = Worker::new(&group);
+    let (before, big) = (
+        count(64, "anon_fault_alloc"),
+        count(2048, "anon_fault_alloc"),
+    );
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0);
+    assert!(
+        count(64, "anon_fault_alloc") - before >= 240,
+        "16 MiB are 256 folios of 64K"
+    );
+    assert_eq!(count(2048, "anon_fault_alloc"), big);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn descendants_are_bound_also_those_made_later() {
+    world();
+    let group = Group::new("family");
+    let old = group.child("old");
+    let _ext = Ext::run(&group, &["--policy", "reactive", "--max-order", "0"]);
+    let later = group.child("later");
+    let deep = later.child("deep").child("deeper").child("deepest");
+    for member in [&old, &deep] {
+        let mut worker = Worker::new(member);
+        worker.fill(16 * MIB);
+        assert_eq!(worker.huge(), 0, "{}", member.name());
+    }
+    let outside = Group::new("outside");
+    let mut worker = Worker::new(&outside);
+    worker.fill(16 * MIB);
+    mostly_huge(&mut worker, 16 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_moved_process_follows_its_new_cgroup() {
+    world();
+    let (bound, free) = (Group::new("bound"), Group::new("free"));
+    let _ext = Ext::run(&bound, &["--policy", "reactive", "--max-order", "0"]);
+    let mut worker = Worker::new(&free);
+    worker.fill(4 * MIB);
+    assert_eq!(worker.huge(), 4 * MIB);
+    worker.join(&bound);
+    worker.fill(4 * MIB);
+    assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn advised_memory_is_left_alone_unless_asked_otherwise() {
+    world();
+    for (args, huge) in [
+        (&["--max-order", "0"][..], 8 * MIB),
+        (&["--max-order", "0", "--narrow-advised"][..], 0),
+    ] {
+        let group = Group::new("advised");
+        let _ext = Ext::run(&group, args);
+        let mut worker = Worker::new(&group);
+        worker.map(8 * MIB);
+        assert_eq!(worker.advise(MADV_HUGEPAGE), 0);
+        worker.touch(8 * MIB);
+        assert_eq!(worker.huge(), huge, "{args:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn headroom_under_a_limit_goes_down_order_by_order() {
+    world();
+    let group = Group::new("limited");
+    group.set("memory.max", "256M");
+    let _ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let sizes = [2048, 1024, 512, 256, 128, 64];
+    let before = sizes.map(|kib| count(kib, "anon_fault_alloc"));
+    let mut worker = Worker::new(&group);
+    worker.fill(250 * MIB);
+    let got = sizes.map(|kib| count(kib, "anon_fault_alloc"));
+    // 2 MiB folios end where 64 of them no longer fit: at 128 MiB of 256.
+    let huge = worker.huge();
+    assert!((100 * MIB..=130 * MIB).contains(&huge), "{huge}");
+    for (i, kib) in sizes.iter().enumerate() {
+        assert!(
+            got[i] > before[i],
+            "no folio of {kib} KiB: {before:?} -> {got:?}"
+        );
+    }
+    let line = status_of(&group);
+    assert_eq!(line["why"], "headroom", "{line}");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn memory_high_limits_headroom_as_well() {
+    world();
+    let group = Group::new("high");
+    group.set("memory.high", "64M");
+    let _ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let mut worker = Worker::new(&group);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0, "2 MiB * 64 is more than 64 MiB");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn an_ancestors_limit_binds_the_leaf() {
+    world();
+    let group = Group::new("above");
+    group.set("memory.max", "64M");
+    let leaf = group.child("between").child("leaf");
+    let ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let mut worker = Worker::new(&leaf);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0);
+    let line = ext.decision(&leaf, "headroom");
+    assert!(
+        line["headroom_bytes"].as_u64().unwrap() <= 64 * MIB,
+        "{line}"
+    );
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_leaf_without_memory_controller_is_bound_by_who_pays() {
+    world();
+    let group = Group::new("payer");
+    group.set("memory.max", "64M");
+    let bare = group.bare_child("bare");
+    let _ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let mut worker = Worker::new(&bare);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn headroom_needs_no_daemon_in_the_loop() {
+    world();
+    let group = Group::new("alone");
+    let ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    ext.signal(nix::sys::signal::Signal::SIGSTOP);
+    let mut worker = Worker::new(&group);
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 8 * MIB);
+    group.set("memory.max", "64M");
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0, "the limit counts from the next fault on");
+    ext.signal(nix::sys::signal::Signal::SIGCONT);
+}

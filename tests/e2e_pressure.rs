@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Pressure: seen in time, for the right cgroup, for the right reasons.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::ext::{Ext, status_of};
+use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
+use common::{Group, Khugepaged, MIB, count_all, eventually, record, swap, world};
+
+/// Without the rules that would answer for pressure.
+const PRESSURE_ONLY: [&str; 4] = ["--policy", "reactive", "--min-memory", "0"];
+
+/// A verdict that outlasts a test: the least of stall, in the longest window.
+const STICKY: [&str; 4] = ["--threshold", "1us", "--window", "10s"];
+
+fn args<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
+    parts.concat()
+}
+
+/// Brings a cgroup into full stall: its worker must exceed memory.high, with
+/// no swap to go to, and is made to sleep by the kernel.
+fn stall(group: &Group) -> Worker {
+    let mut worker = Worker::new(group);
+    worker.fill(8 * MIB);
+    group.set("memory.high", "4M");
+    worker.map(64 * MIB);
+    worker.touch_start(64 * MIB);
+    worker
+}
+
+/// Ends it.
+fn relieve(group: &Group, mut worker: Worker) -> Worker {
+    group.set("memory.high", "max");
+    worker.finish();
+    worker
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn pressure_narrows_faults_and_spares_others() {
+    world();
+    let (group, other) = (Group::new("stalled"), Group::new("beside"));
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &STICKY]));
+    let worker = stall(&group);
+    let line = ext.decision(&group, "pressure");
+    assert_eq!((&line["from"], &line["to"]), (&"all".into(), &"4K".into()));
+    assert_eq!(line["orders"]["fault"], 0);
+    assert_eq!(line["orders"]["swapin"], 0);
+    assert_eq!(line["orders"]["khugepaged"], 0);
+    assert_ne!(line["orders"]["collapse"], 0);
+    let mut worker = relieve(&group, worker);
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0);
+    let mut beside = Worker::new(&other);
+    beside.fill(8 * MIB);
+    assert_eq!(beside.huge(), 8 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn pressure_leaves_forced_collapse_free_but_not_khugepaged() {
+    world();
+    let group = Group::new("stalled");
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &STICKY]));
+    let worker = stall(&group);
+    ext.decision(&group, "pressure");
+    let mut worker = relieve(&group, worker);
+    worker.fill(8 * MIB);
+    {
+        let _awake = Khugepaged::wake();
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(worker.huge(), 0, "khugepaged is bound");
+    }
+    assert_eq!(
+        status_of(&group)["why"],
+        "pressure",
+        "the verdict still stands"
+    );
+    assert_eq!(worker.advise(MADV_COLLAPSE), 0);
+    assert_eq!(worker.huge(), 8 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn pressure_stops_large_swap_ins() {
+    world();
+    swap();
+    let group = Group::new("swaps");
+    let mut worker = Worker::new(&group);
+    worker.fill(8 * MIB);
+    let before = count_all("swpin");
+    assert_eq!(worker.advise(MADV_PAGEOUT), 0);
+    worker.read();
+    assert!(
+        count_all("swpin") > before,
+        "without pressure swap-in is large"
+    );
+
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &STICKY]));
+    // With swap, touching far more than memory.high allows stalls as well.
+    let mut other = Worker::new(&group);
+    group.set("memory.high", "6M");
+    other.map(64 * MIB);
+    other.touch_start(64 * MIB);
+    ext.decision(&group, "pressure");
+    let _other = relieve(&group, other);
+    let before = count_all("swpin");
+    assert_eq!(worker.advise(MADV_PAGEOUT), 0);
+    worker.read();
+    assert_eq!(count_all("swpin"), before, "under pressure it is not");
+    assert_eq!(
+        status_of(&group)["why"],
+        "pressure",
+        "the verdict still stands"
+    );
+}
+
+/// A window of ten seconds: who waits for the next scan comes late.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_psi_event_is_answered_at_once() {
+    world();
+    let (mut waits, mut stalls) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let group = Group::new("leaf");
+        let before = group.full_stall_us();
+        let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--window", "10s"]]));
+        let worker = stall(&group);
+        eventually("100 ms of stall", || {
+            group.full_stall_us() - before >= 100_000
+        });
+        let start = Instant::now();
+        let line = ext.decision(&group, "pressure");
+        waits.push(start.elapsed().as_millis() as u64);
+        stalls.push(line["stall_ms"].as_u64().unwrap());
+        drop(relieve(&group, worker));
+    }
+    record(&serde_json::json!({
+        "name": "psi_reaction", "window_ms": 10_000, "waits_ms": waits, "stall_ms": stalls,
+    }));
+    assert!(
+        waits.iter().all(|&ms| ms < 4000),
+        "{waits:?} ms, with a window of 10000"
+    );
+}
+
+/// The root's own `full` hardly moves while one leaf of it stands still.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn one_stalled_leaf_of_many_is_found() {
+    world();
+    let group = Group::new("many");
+    let leaves: Vec<Group> = (0..50).map(|i| group.child(&format!("leaf{i}"))).collect();
+    // A busy one beside it, so that the root is never fully stalled.
+    let mut busy = Worker::new(&leaves[0]);
+    busy.map(256 * MIB);
+    busy.touch_start(256 * MIB);
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--window", "10s"]]));
+    let worker = stall(&leaves[30]);
+    ext.decision(&leaves[30], "pressure");
+    let lines = ext.during(Duration::from_millis(500));
+    assert!(
+        lines.iter().all(|l| l["cgroup"] == leaves[30].name()),
+        "the others are not touched: {lines:#?}"
+    );
+    drop(relieve(&leaves[30], worker));
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn old_stall_is_no_pressure() {
+    world();
+    let group = Group::new("history");
+    let worker = stall(&group);
+    eventually("half a second of stall", || group.full_stall_us() > 500_000);
+    let mut worker = relieve(&group, worker);
+    // Whatever was still being counted is over.
+    std::thread::sleep(Duration::from_secs(1));
+    let ext = Ext::run(&group, &PRESSURE_ONLY);
+    let lines = ext.during(Duration::from_millis(2500));
+    assert!(lines.is_empty(), "{lines:#?}");
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 8 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_calm_window_brings_everything_back() {
+    world();
+    let group = Group::new("recovers");
+    let ext = Ext::run(&group, &PRESSURE_ONLY);
+    let worker = stall(&group);
+    ext.decision(&group, "pressure");
+    let mut worker = relieve(&group, worker);
+    let line = ext.decision(&group, "none");
+    assert_eq!(line["to"], "all");
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 8 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_new_cgroup_takes_its_parents_verdict() {
+    world();
+    let group = Group::new("parent");
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &STICKY]));
+    let worker = stall(&group);
+    ext.decision(&group, "pressure");
+    let worker = relieve(&group, worker);
+    // The controller can be handed down only by a cgroup without processes.
+    drop(worker);
+    let child = group.child("child");
+    let mut young = Worker::new(&child);
+    young.fill(8 * MIB);
+    assert_eq!(young.huge(), 0, "from the first fault on, without a scan");
+    assert_eq!(
+        status_of(&group)["pressure"],
+        true,
+        "the verdict still stands"
+    );
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn some_stall_counts_if_asked() {
+    world();
+    let group = Group::new("some");
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--pressure", "some"]]));
+    let worker = stall(&group);
+    ext.decision(&group, "pressure");
+    drop(relieve(&group, worker));
+}
+
+/// Status and file are read one after the other, while nothing stalls.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn stall_is_counted_in_the_files_units() {
+    world();
+    let group = Group::new("units");
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--window", "10s"]]));
+    let before = group.full_stall_us();
+    let worker = stall(&group);
+    let line = ext.decision(&group, "pressure");
+    drop(relieve(&group, worker));
+    let by_file = (group.full_stall_us() - before) / 1000;
+    let told = line["stall_ms"].as_u64().unwrap();
+    assert!(told >= 100, "{told} ms are over the threshold");
+    assert!(
+        told <= by_file,
+        "{told} ms told, {by_file} ms by the file a moment later"
+    );
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn short_lived_cgroups_are_no_trouble() {
+    world();
+    let group = Group::new("churn");
+    let mut ext = Ext::run(&group, &["--window", "100ms"]);
+    for i in 0..200 {
+        let child = group.child(&format!("c{i}"));
+        let mut worker = Worker::new(&child);
+        worker.fill(4 * MIB);
+        drop(worker);
+        child.remove();
+    }
+    ext.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+}
