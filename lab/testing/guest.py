@@ -87,7 +87,7 @@ def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> _Run:
     binary = programs.mthp_ext()
     job = vm.Job(
         kernel=kernel.image,
-        argv=[str(test.program), "--test-threads=1"],
+        argv=[str(test.program), "--test-threads=1", "--include-ignored"],
         programs=[test.program, binary],
         memory_mib=1024,
         mode=mode,

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`make demo`: the main job, end to end."""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from lab import accel, programs, results, setup, vm
+from lab.demo import cells, gates, metrics, page, schedule, text
+from lab.demo.outcome import Run, Table
+from lab.errors import Exit, LabError
+from lab.kernel import build
+from lab.paths import RESULTS
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m lab demo", description=__doc__)
+    parser.add_argument("--scale", choices=list(cells.SCALES), default="demo", help="how large (default: %(default)s)")
+    parser.add_argument("--mode", choices=[str(m) for m in vm.Mode], default="icount", help="default: %(default)s")
+    parser.add_argument("--limit", action="append", choices=list(cells.LIMITS), help="only this limit (may repeat)")
+    parser.add_argument("--arm", action="append", choices=list(cells.ARM), help="only this arm (may repeat)")
+    parser.add_argument("--repeat", type=_positive, help="runs of each cell (default: by scale)")
+    parser.add_argument("--jobs", type=_positive, help="cells at a time (default: one per core, at most 4)")
+    parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
+    parser.add_argument("--name", default="demo", help="names the results files (default: %(default)s)")
+    return parser
+
+
+def _positive(word: str) -> int:
+    value = int(word)
+    if not 1 <= value <= 100:
+        raise argparse.ArgumentTypeError("1 to 100")
+    return value
+
+
+def _benchmark() -> Path:
+    found = shutil.which("redis-benchmark")
+    if found is None:
+        raise LabError(Exit.HOST, "redis-benchmark is not installed; run `make setup`")
+    return Path(found)
+
+
+def main(argv: list[str]) -> int:
+    """Runs the demo; 0 when every gate holds."""
+    args = _parser().parse_args(argv)
+    begun = time.monotonic()
+    setup.ensure(setup.Need.ALL)
+    kernel = args.kernel or build.ensure().image
+    mode = vm.Mode(args.mode)
+    if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:
+        raise LabError(Exit.QEMU, accel.best(kernel)[1])
+    scale = cells.SCALES[args.scale]
+    plan = cells.plan(
+        scale, args.limit or list(cells.LIMITS), args.arm or list(cells.ARM), args.repeat or scale.repeats
+    )
+    # Wall-clock modes must not share the cores.
+    width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
+    tools = schedule.Programs(programs.mthp_ext(), programs.redis_server(), _benchmark())
+    print(
+        f"Redis SET, {scale.requests:,} requests on {scale.keys:,} keys of {cells.VALUE_BYTES} bytes; "
+        f"limits of {scale.limit_bytes >> 20} MiB; {len(plan)} runs, {width} at a time, {mode}",
+        flush=True,
+    )
+    finished = schedule.run_all(plan, kernel, mode, tools, width)
+    if not finished.runs:
+        raise finished.errors[0] if finished.errors else LabError(Exit.INTERRUPTED, "interrupted, nothing measured yet")
+    return _report(args, scale, mode, finished, time.monotonic() - begun)
+
+
+def _report(
+    args: argparse.Namespace, scale: cells.Scale, mode: vm.Mode, finished: schedule.Finished, seconds: float
+) -> int:
+    runs: list[Run] = finished.runs
+    table = Table(runs)
+    # Figures of the smoke scale mean nothing, so only events are judged there.
+    checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale.name != "smoke")
+    environment = results.environment(
+        runs[0].release, str(mode), workload=scale.name, seconds=round(seconds), complete=not finished.errors
+    )
+    body = metrics.collect(table, scale)
+    path = results.write(args.name, environment, body, checked)
+    document = RESULTS / f"{args.name}.html"
+    temporary = document.with_suffix(".html.tmp")
+    temporary.write_text(page.render(table, checked, scale, environment), encoding="utf-8")
+    temporary.replace(document)
+
+    print("\n" + text.report(table, checked, scale.limit_bytes, str(mode)))
+    print(f"\n{seconds / 60:.1f} minutes. Results: {path}\n               Page: {document}")
+    for error in finished.errors:
+        print(f"lab: {error}", file=sys.stderr)
+    if finished.interrupted:
+        print(f"lab: interrupted; {len(runs)} runs were kept", file=sys.stderr)
+        return Exit.INTERRUPTED
+    if finished.errors:
+        return int(finished.errors[0].code)
+    return Exit.OK if all(one.ok for one in checked) else Exit.TESTS
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except LabError as failure:
+        print(f"lab: {failure}", file=sys.stderr)
+        sys.exit(failure.code)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The demo's metrics as they stand in the results file."""
+
+from typing import Any
+
+from lab.demo.cells import ARM, LIMITS, Scale, describe
+from lab.demo.outcome import LATENCIES, Run, Table
+
+_FIGURES = ("rps", *LATENCIES, "served", "pages_in", "pages_out", "flips", "stall_some_s", "stall_full_s")
+_MEMORY = ("memory_peak", "anon_mean", "huge_share", "oom_kills")
+
+
+def collect(table: Table, scale: Scale) -> dict[str, Any]:
+    """{"workload", "cells": {limit: {arm: {metric: {median, min, max}, "runs": [...]}}}}"""
+    cells: dict[str, Any] = {}
+    for limit in LIMITS:
+        for arm in ARM:
+            runs = table.runs(limit, arm)
+            if not runs:
+                continue
+            entry: dict[str, Any] = {}
+            for name in (*_FIGURES, *_MEMORY):
+                found = table.figure(limit, arm, name)
+                entry[name] = (
+                    None if found is None else {"median": found.median, "min": found.least, "max": found.most}
+                )
+            entry["runs"] = [_run(run) for run in runs]
+            cells.setdefault(limit, {})[arm] = entry
+    return {"workload": describe(scale), "cells": cells}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "rps": run.rps,
+        "finished": run.finished,
+        "bounded": run.bounded,
+        "killed_s": run.killed_s,
+        "elapsed_s": run.elapsed_s,
+        "wall_s": round(run.wall_s, 1),
+        "decisions": [
+            {"t_s": d.t_s, "to": d.to, "why": d.why, "fault_orders": d.fault_orders} for d in run.decisions
+        ],
+    }

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The demo's page: one HTML file without references to anything outside it."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from lab.demo import svg
+from lab.demo.cells import ARM, CLIENTS, LIMITS, PIPELINE, VALUE_BYTES, Arm, Scale
+from lab.demo.outcome import Decision, Run, Table
+from lab.demo.style import CSS
+from lab.demo.text import NOTE, ROWS, change, count, fate, number
+from lab.results import Gate
+
+_CHARTS = (
+    ("rps", "Requests per second", "", "(more is better)"),
+    ("avg_ms", "Average latency", "ms", "(less is better)"),
+    ("p99_ms", "p99 latency", "ms", "(less is better)"),
+    ("max_ms", "Worst latency", "ms", "(less is better)"),
+    ("pages_in", "Pages swapped in", "", "(less is better)"),
+    ("huge_share", "Memory in 2 MiB folios", "% at its highest", ""),
+)
+
+
+def render(table: Table, gates: Sequence[Gate], scale: Scale, environment: dict[str, Any]) -> str:
+    """The whole document."""
+    limits = [limit for limit in LIMITS if any(table.runs(limit, arm) for arm in ARM)]
+    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>mthp_ext demo</title><style>{CSS}</style></head><body><main>",
+        "<header><h1>Transparent huge pages under memory pressure</h1>",
+        "<p>A real Redis, filled over its memory limit, with the kernel's two settings, with the proposal's rule and with "
+        "mthp_ext's default policy.</p></header>",
+        _headline(table),
+        "<section><h2>Results</h2>",
+        *(_table(table, limit, scale) for limit in limits),
+        f"<p class='note'>In brackets: change against <b>always</b>, + is better. {_repeats(table)} "
+        f"{escape(NOTE[str(environment['qemu_mode'])])}</p></section>",
+        "<section><h2>Side by side</h2>",
+        *(_charts(table, limit) for limit in limits),
+        "</section>",
+        *_timelines(table, limits, scale),
+        _gates(gates),
+        _environment(environment, scale, when),
+        "</main></body></html>",
+    ]
+    return "\n".join(parts)
+
+
+def _repeats(table: Table) -> str:
+    most = max((len(table.runs(limit, arm)) for limit in LIMITS for arm in ARM), default=1)
+    return "Each cell ran once." if most == 1 else f"Medians of up to {most} runs, arms interleaved."
+
+
+def _headline(table: Table) -> str:
+    cards = []
+    free = table.ratio("none", "rps", "mthp_ext", "always")
+    if free:
+        cards.append((f"{free * 100:.1f}%", "of always' throughput while memory is there"))
+    gain = table.ratio("high", "rps", "mthp_ext", "always")
+    if gain:
+        cards.append((f"{gain:.0f}x", "the throughput of always over memory.high"))
+    never = table.ratio("high", "rps", "mthp_ext", "never")
+    if never:
+        cards.append((f"{never * 100:.1f}%", "of never's throughput over memory.high"))
+    runs = table.runs("max", "mthp_ext")
+    if runs:
+        served = min(run.served / run.cell.scale.requests for run in runs)
+        other = any(run.killed_s is not None for run in table.runs("max", "always"))
+        cards.append((f"{served * 100:.0f}%", "of requests served under memory.max" + (", where always is OOM-killed" * other)))
+    return "<div class='cards'>" + "".join(
+        f"<div class='card'><b>{escape(big)}</b><span>{escape(small)}</span></div>" for big, small in cards
+    ) + "</div>"
+
+
+def _arms(table: Table, limit: str) -> list[Arm]:
+    return [arm for arm in ARM.values() if table.runs(limit, arm.key)]
+
+
+def _title(limit: str, scale: Scale) -> str:
+    return LIMITS[limit] if limit == "none" else f"{LIMITS[limit]} = {scale.limit_bytes >> 20}M"
+
+
+def _table(table: Table, limit: str, scale: Scale) -> str:
+    arms = _arms(table, limit)
+    head = "".join(f"<th><i class='dot {arm.key}'></i>{escape(arm.label)}</th>" for arm in arms)
+    rows = []
+    for metric, label, better in ROWS:
+        fields = "".join(_field(table, limit, arm, metric, better) for arm in arms)
+        rows.append(f"<tr><th>{escape(label)}</th>{fields}</tr>")
+    fates = [
+        f"<li><i class='dot {arm.key}'></i>{escape(arm.label)}: {escape(text)}</li>"
+        for arm in arms
+        if (text := fate(table.runs(limit, arm.key)))
+    ]
+    after = f"<ul class='fates'>{''.join(fates)}</ul>" if fates else ""
+    return (
+        f"<div class='scroll'><table><thead><tr><th>{escape(_title(limit, scale))}</th>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>{after}"
+    )
+
+
+def _field(table: Table, limit: str, arm: Arm, metric: str, better: int) -> str:
+    runs = table.runs(limit, arm.key)
+    found = table.figure(limit, arm.key, metric)
+    if found is None:
+        killed = any(run.killed_s is not None for run in runs)
+        return f"<td class='none'>{'killed' if killed else 'not measured'}</td>"
+    if metric == "flips" and arm.policy is None:
+        return "<td class='none'>-</td>"
+    shown = count(found.median) if better == 0 else number(found.median)
+    spread = f" title='{number(found.least)} to {number(found.most)} in {len(runs)} runs'" if len(runs) > 1 else ""
+    base = table.median(limit, "always", metric)
+    dead = any(run.killed_s is not None for run in (*table.runs(limit, "always"), *runs))
+    if better == 0 or arm.key == "always" or not base or dead:
+        return f"<td{spread}>{shown}</td>"
+    css = "good" if (found.median - base) * better >= 0 else "bad"
+    if abs(found.median / base - 1) < 0.01:
+        css = "same"
+    return f"<td{spread}>{shown} <small class='{css}'>{escape(change(found.median, base, better))}</small></td>"
+
+
+def _charts(table: Table, limit: str) -> str:
+    out = []
+    for metric, title, unit, hint in _CHARTS:
+        percent = 100 if metric == "huge_share" else 1
+        rows = []
+        for arm in _arms(table, limit):
+            found = table.figure(limit, arm.key, metric)
+            if found is None:
+                killed = any(run.killed_s is not None for run in table.runs(limit, arm.key))
+                rows.append(svg.Bar(arm.label, arm.key, None, "killed" if killed else "not measured"))
+                continue
+            value = found.median * percent
+            text = count(value) if metric == "pages_in" else f"{value:.0f}" if percent > 1 else number(value)
+            rows.append(svg.Bar(arm.label, arm.key, value, text, found.least * percent, found.most * percent))
+        if any(row.value for row in rows):
+            out.append(svg.bars(title, unit, rows, hint))
+    return f"<h3>{escape(LIMITS[limit])}</h3><div class='grid'>{''.join(out)}</div>"
+
+
+def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
+    out: list[str] = []
+    for limit in (limit for limit in limits if limit != "none"):
+        charts = []
+        for arm in _arms(table, limit):
+            run = table.runs(limit, arm.key)[0]
+            charts.append(
+                f"<figure><figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>{_timeline(run, scale)}</figure>"
+            )
+        out.append(f"<h3>{escape(_title(limit, scale))}</h3><div class='grid wide'>{''.join(charts)}</div>")
+    if not out:
+        return []
+    legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in _LEGEND)
+    return [
+        "<section><h2>Decisions against pressure</h2>",
+        "<p class='note'>First run of each cell, in guest time. Above: memory of the server against its limit. Strip: the "
+        "largest size its page faults may use. Below: share of the time in which all of its tasks stalled on memory "
+        f"(PSI full).</p><p class='legend'>{legend}</p>",
+        *out,
+        "</section>",
+    ]
+
+
+_LEGEND = (
+    ("huge", "2 MiB and all smaller sizes"),
+    ("middle", "128 KiB to 1 MiB"),
+    ("little", "16 to 64 KiB"),
+    ("base", "4 KiB only"),
+    ("off", "no policy"),
+)
+
+
+def _band_css(orders: int) -> str:
+    """Class of a set of orders by its largest: 9 is 2 MiB with base pages of 4 KiB."""
+    largest = orders.bit_length() - 1
+    return "huge" if largest >= 9 else "middle" if largest >= 5 else "little" if largest >= 2 else "base"
+
+
+def _timeline(run: Run, scale: Scale) -> str:
+    span = max(run.elapsed_s, 0.001)
+    bands = []
+    if run.cell.arm.policy is not None:
+        changes = [Decision(0.0, "all", "no rule applies", ~1 & (1 << 10) - 1), *run.decisions]
+        for now, after in zip(changes, [*changes[1:], None], strict=True):
+            end = after.t_s if after else span
+            bands.append(svg.Band(now.t_s, end, _band_css(now.fault_orders), f"{now.to} ({now.why}) from {now.t_s:.2f} s"))
+    events = []
+    if run.killed_s is not None:
+        events.append(svg.Event(run.killed_s, f"OOM-killed at {run.killed_s:.2f} s"))
+    elif run.bounded:
+        events.append(svg.Event(span, f"stopped: {run.served:,} of {run.cell.scale.requests:,} served"))
+    samples = _thin(run)
+    return svg.timeline(
+        span,
+        [(s[0], s[1]) for s in samples],
+        float(scale.limit_bytes),
+        [(s[0], s[2]) for s in samples],
+        bands,
+        events,
+    )
+
+
+def _thin(run: Run, most: int = 240) -> list[tuple[float, float, float]]:
+    """(time, memory, stall) with neighbours averaged until there are at most `most`."""
+    step = max(1, -(-len(run.samples) // most))
+    out = []
+    for i in range(0, len(run.samples), step):
+        part = run.samples[i : i + step]
+        out.append((part[-1].t_s, max(float(s.current) for s in part), sum(s.stall for s in part) / len(part)))
+    return out
+
+
+def _gates(gates: Sequence[Gate]) -> str:
+    if not gates:
+        return ""
+    rows = "".join(
+        f"<tr class='{'ok' if one.ok else 'failed'}'><td>{'ok' if one.ok else 'FAILED'}</td><td>{escape(one.name)}</td>"
+        f"<td>{'not measured' if one.value is None else escape(f'{one.value:.4g}' if not isinstance(one.value, str) else one.value)}"
+        f"</td><td>{escape(one.bound)}</td></tr>"
+        for one in gates
+    )
+    return (
+        "<section><h2>Gates</h2><div class='scroll'><table class='gates'><thead><tr><th></th><th>figure</th>"
+        f"<th>value</th><th>bound</th></tr></thead><tbody>{rows}</tbody></table></div></section>"
+    )
+
+
+def _environment(environment: dict[str, Any], scale: Scale, when: str) -> str:
+    command = (
+        f"redis-benchmark -t set -r {scale.keys} -n {scale.requests} -d {VALUE_BYTES} -c {CLIENTS} -P {PIPELINE}"
+    )
+    rows = {"when": when, "command": command, "guest memory": f"{scale.memory_mib} MiB, swap on zram (lz4)", **environment}
+    body = "".join(
+        f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+        if value is not None
+    )
+    return f"<section><h2>Environment</h2><div class='scroll'><table class='plain'>{body}</table></div></section>"
