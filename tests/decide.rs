@@ -2,6 +2,8 @@
 //! Runs the C unit tests of the decision (tests/decide_test.c), each as a test
 //! of its own.  Undefined behaviour, overflow in shifts above all, is a failure.
 
+#![allow(clippy::expect_used, reason = "a failed step fails the test")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
