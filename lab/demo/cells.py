@@ -130,11 +130,16 @@ def _slow(limit: str, arm: str) -> bool:
     return arm == "always" and limit == "high"
 
 
+def command(scale: Scale) -> str:
+    """The benchmark's command, without the way to the server."""
+    return f"redis-benchmark -t set -r {scale.keys} -n {scale.requests} -d {VALUE_BYTES} -c {CLIENTS} -P {PIPELINE}"
+
+
 def describe(scale: Scale) -> dict[str, object]:
     """The workload for the results file."""
     return {
         **asdict(scale),
-        "command": f"redis-benchmark -t set -r {scale.keys} -n {scale.requests} -d {VALUE_BYTES} -c {CLIENTS} -P {PIPELINE}",
+        "command": command(scale),
         "min_free_kbytes": MIN_FREE_KBYTES,
         "sample_ms": SAMPLE_MS,
     }

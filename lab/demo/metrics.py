@@ -21,9 +21,7 @@ def collect(table: Table, scale: Scale) -> dict[str, Any]:
             entry: dict[str, Any] = {}
             for name in (*_FIGURES, *_MEMORY):
                 found = table.figure(limit, arm, name)
-                entry[name] = (
-                    None if found is None else {"median": found.median, "min": found.least, "max": found.most}
-                )
+                entry[name] = None if found is None else {"median": found.median, "min": found.least, "max": found.most}
             entry["runs"] = [_run(run) for run in runs]
             cells.setdefault(limit, {})[arm] = entry
     return {"workload": describe(scale), "cells": cells}
@@ -37,7 +35,5 @@ def _run(run: Run) -> dict[str, Any]:
         "killed_s": run.killed_s,
         "elapsed_s": run.elapsed_s,
         "wall_s": round(run.wall_s, 1),
-        "decisions": [
-            {"t_s": d.t_s, "to": d.to, "why": d.why, "fault_orders": d.fault_orders} for d in run.decisions
-        ],
+        "decisions": [{"t_s": d.t_s, "to": d.to, "why": d.why, "fault_orders": d.fault_orders} for d in run.decisions],
     }

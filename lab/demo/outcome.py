@@ -3,6 +3,7 @@
 
 import statistics
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from lab.demo.cells import Cell
@@ -129,7 +130,7 @@ def _one(records: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 def _samples(records: list[dict[str, Any]], start: int) -> list[Sample]:
     raw = [r for r in records if r.get("type") == "sample"]
     samples = []
-    for before, now in zip(raw, raw[1:], strict=False):
+    for before, now in pairwise(raw):
         passed_us = (now["t_ms"] - before["t_ms"]) * 1000
         if passed_us <= 0:
             continue

@@ -7,10 +7,10 @@ from html import escape
 from typing import Any
 
 from lab.demo import svg
-from lab.demo.cells import ARM, CLIENTS, LIMITS, PIPELINE, VALUE_BYTES, Arm, Scale
+from lab.demo.cells import ARM, LIMITS, Arm, Scale, command
 from lab.demo.outcome import Decision, Run, Table
 from lab.demo.style import CSS
-from lab.demo.text import NOTE, ROWS, change, count, fate, number
+from lab.demo.text import NOTE, ROWS, change, count, fate, gate_value, number
 from lab.results import Gate
 
 _CHARTS = (
@@ -33,8 +33,8 @@ def render(table: Table, gates: Sequence[Gate], scale: Scale, environment: dict[
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>mthp_ext demo</title><style>{CSS}</style></head><body><main>",
         "<header><h1>Transparent huge pages under memory pressure</h1>",
-        "<p>A real Redis, filled over its memory limit, with the kernel's two settings, with the proposal's rule and with "
-        "mthp_ext's default policy.</p></header>",
+        "<p>A real Redis, filled over its memory limit, with the kernel's two settings, with the proposal's rule and "
+        "with mthp_ext's default policy.</p></header>",
         _headline(table),
         "<section><h2>Results</h2>",
         *(_table(table, limit, scale) for limit in limits),
@@ -71,10 +71,14 @@ def _headline(table: Table) -> str:
     if runs:
         served = min(run.served / run.cell.scale.requests for run in runs)
         other = any(run.killed_s is not None for run in table.runs("max", "always"))
-        cards.append((f"{served * 100:.0f}%", "of requests served under memory.max" + (", where always is OOM-killed" * other)))
-    return "<div class='cards'>" + "".join(
-        f"<div class='card'><b>{escape(big)}</b><span>{escape(small)}</span></div>" for big, small in cards
-    ) + "</div>"
+        cards.append(
+            (f"{served * 100:.0f}%", "of requests served under memory.max" + (", where always is OOM-killed" * other))
+        )
+    return (
+        "<div class='cards'>"
+        + "".join(f"<div class='card'><b>{escape(big)}</b><span>{escape(small)}</span></div>" for big, small in cards)
+        + "</div>"
+    )
 
 
 def _arms(table: Table, limit: str) -> list[Arm]:
@@ -149,17 +153,16 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
         charts = []
         for arm in _arms(table, limit):
             run = table.runs(limit, arm.key)[0]
-            charts.append(
-                f"<figure><figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>{_timeline(run, scale)}</figure>"
-            )
+            caption = f"<figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>"
+            charts.append(f"<figure>{caption}{_timeline(run, scale)}</figure>")
         out.append(f"<h3>{escape(_title(limit, scale))}</h3><div class='grid wide'>{''.join(charts)}</div>")
     if not out:
         return []
     legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in _LEGEND)
     return [
         "<section><h2>Decisions against pressure</h2>",
-        "<p class='note'>First run of each cell, in guest time. Above: memory of the server against its limit. Strip: the "
-        "largest size its page faults may use. Below: share of the time in which all of its tasks stalled on memory "
+        "<p class='note'>First run of each cell, in guest time. Above: memory of the server against its limit. Strip: "
+        "the largest size its page faults may use. Below: share of the time in which all of its tasks stalled on memory "
         f"(PSI full).</p><p class='legend'>{legend}</p>",
         *out,
         "</section>",
@@ -188,7 +191,9 @@ def _timeline(run: Run, scale: Scale) -> str:
         changes = [Decision(0.0, "all", "no rule applies", ~1 & (1 << 10) - 1), *run.decisions]
         for now, after in zip(changes, [*changes[1:], None], strict=True):
             end = after.t_s if after else span
-            bands.append(svg.Band(now.t_s, end, _band_css(now.fault_orders), f"{now.to} ({now.why}) from {now.t_s:.2f} s"))
+            bands.append(
+                svg.Band(now.t_s, end, _band_css(now.fault_orders), f"{now.to} ({now.why}) from {now.t_s:.2f} s")
+            )
     events = []
     if run.killed_s is not None:
         events.append(svg.Event(run.killed_s, f"OOM-killed at {run.killed_s:.2f} s"))
@@ -219,9 +224,8 @@ def _gates(gates: Sequence[Gate]) -> str:
     if not gates:
         return ""
     rows = "".join(
-        f"<tr class='{'ok' if one.ok else 'failed'}'><td>{'ok' if one.ok else 'FAILED'}</td><td>{escape(one.name)}</td>"
-        f"<td>{'not measured' if one.value is None else escape(f'{one.value:.4g}' if not isinstance(one.value, str) else one.value)}"
-        f"</td><td>{escape(one.bound)}</td></tr>"
+        f"<tr class='{'ok' if one.ok else 'failed'}'><td>{'ok' if one.ok else 'FAILED'}</td>"
+        f"<td>{escape(one.name)}</td><td>{escape(gate_value(one))}</td><td>{escape(one.bound)}</td></tr>"
         for one in gates
     )
     return (
@@ -231,10 +235,12 @@ def _gates(gates: Sequence[Gate]) -> str:
 
 
 def _environment(environment: dict[str, Any], scale: Scale, when: str) -> str:
-    command = (
-        f"redis-benchmark -t set -r {scale.keys} -n {scale.requests} -d {VALUE_BYTES} -c {CLIENTS} -P {PIPELINE}"
-    )
-    rows = {"when": when, "command": command, "guest memory": f"{scale.memory_mib} MiB, swap on zram (lz4)", **environment}
+    rows = {
+        "when": when,
+        "command": command(scale),
+        "guest memory": f"{scale.memory_mib} MiB, swap on zram (lz4)",
+        **environment,
+    }
     body = "".join(
         f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
         for name, value in rows.items()

@@ -122,11 +122,15 @@ def run_cell(cell: Cell, kernel: Path, mode: vm.Mode, programs_: Programs, progr
     outcome = vm.run(job, lambda record: progress.record(cell, record, begun))
     outcome.check(cell.label)
     if outcome.splats:
-        raise LabError(Exit.GUEST_FAILED, f"{cell.label}: the kernel complained: {outcome.splats[0]}; {outcome.console}")
+        raise LabError(
+            Exit.GUEST_FAILED, f"{cell.label}: the kernel complained: {outcome.splats[0]}; {outcome.console}"
+        )
     try:
         run = read(cell, outcome.records, outcome.seconds)
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(Exit.GUEST_FAILED, f"{cell.label}: its records make no sense: {error}; {outcome.output}") from error
+        raise LabError(
+            Exit.GUEST_FAILED, f"{cell.label}: its records make no sense: {error}; {outcome.output}"
+        ) from error
     progress.end(cell, outcome_line(run))
     return run
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The proposal's tables, for a terminal."""
 
+from collections.abc import Sequence
+
 from lab.demo.cells import ARM, LIMITS
-from lab.demo.outcome import LATENCIES, Run, Table
+from lab.demo.outcome import Run, Table
 from lab.results import Gate
 
 ROWS = (
@@ -19,8 +21,8 @@ ROWS = (
 """(metric, label, +1 if more is better, -1 if less is, 0 if no change is shown)"""
 
 NOTE = {
-    "icount": "Guest time is counted in instructions (1 instruction = 1 ns) under emulation, which models no TLB and no\n"
-    "cache: the figures repeat and show how much work is done, not how fast your machine is.",
+    "icount": "Guest time is counted in instructions (1 instruction = 1 ns) under emulation, which models no TLB and\n"
+    "no cache: the figures repeat and show how much work is done, not how fast your machine is.",
     "tcg": "Emulated, with the host's own noise and without a model of TLB and cache: read the order, not the figures.",
     "kvm": "Measured under KVM on this host.",
 }
@@ -106,17 +108,21 @@ def spread_line(table: Table) -> str:
         return "Each cell ran once."
     worst, limit, arm = max(spreads)
     return (
-        f"Medians of repeated runs; rps of the runs of a cell differ by at most {worst * 100:.1f}% ({LIMITS[limit]}, {arm})."
+        "Medians of repeated runs; rps of the runs of a cell differ by at most "
+        f"{worst * 100:.1f}% ({LIMITS[limit]}, {arm})."
     )
 
 
-def gate_lines(gates: list[Gate]) -> list[str]:
+def gate_value(one: Gate) -> str:
+    """A gate's value as it is shown."""
+    if one.value is None:
+        return "not measured"
+    return one.value if isinstance(one.value, str) else f"{one.value:.4g}"
+
+
+def gate_lines(gates: Sequence[Gate]) -> list[str]:
     """The gates as a list."""
-    lines = []
-    for one in gates:
-        value = "not measured" if one.value is None else f"{one.value:.4g}" if not isinstance(one.value, str) else one.value
-        lines.append(f"  {'ok  ' if one.ok else 'FAIL'}  {one.name}: {value} ({one.bound})")
-    return lines
+    return [f"  {'ok  ' if one.ok else 'FAIL'}  {one.name}: {gate_value(one)} ({one.bound})" for one in gates]
 
 
 def report(table: Table, gates: list[Gate], limit_bytes: int, mode: str) -> str:
@@ -126,6 +132,3 @@ def report(table: Table, gates: list[Gate], limit_bytes: int, mode: str) -> str:
     if gates:
         parts.append("Gates\n" + "\n".join(gate_lines(gates)))
     return "\n\n".join(parts)
-
-
-__all__ = ["LATENCIES", "ROWS", "cell", "change", "fate", "limit_table", "number", "report"]
