@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The demo's reading of records, its tables, gates and page, on made-up records."""
+
+import dataclasses
+import unittest
+from html.parser import HTMLParser
+from typing import Any
+
+from lab.demo import gates, metrics, outcome, page, text
+from lab.demo.cells import ARM, LIMITS, SCALES, Cell, plan
+from lab.demo.outcome import Run, Table
+
+SCALE = SCALES["demo"]
+ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&"}
+
+
+def records(**result: Any) -> list[dict[str, Any]]:
+    """What a guest sends for a run that came to its end."""
+    whole = {
+        "type": "result",
+        "t_ms": 5000,
+        "elapsed_ms": 4000,
+        "served": SCALE.requests,
+        "bounded": False,
+        "server_died_ms": None,
+        "pswpin": 10,
+        "pswpout": 20,
+        "oom_kills": 0,
+        "memory_peak": 100 << 20,
+        "psi_some_us": 2_000_000,
+        "psi_full_us": 1_000_000,
+        "rps": 50_000.0,
+        "avg_ms": 5.0,
+        "p50_ms": 4.0,
+        "p95_ms": 9.0,
+        "p99_ms": 12.0,
+        "max_ms": 40.0,
+    }
+    whole.update(result)
+    whole = {name: value for name, value in whole.items() if value != "absent"}
+    samples = [
+        {
+            "type": "sample",
+            "t_ms": 1000 + 50 * i,
+            "psi_some_us": 0,
+            "psi_full_us": 10_000 * i,
+            "current": i << 20,
+            "anon": i << 20,
+            "anon_thp": i << 19,
+        }
+        for i in range(40)
+    ]
+    decision = {"type": "policy", "event": "decision", "t_ms": 1500, "to": "4K", "why": "headroom"}
+    return [
+        {"type": "begin", "t_ms": 1000, "release": "7.3.4"},
+        *samples,
+        {**decision, "cgroup": "/redis", "orders": {"fault": 0}},
+        {**decision, "cgroup": "/", "orders": {"fault": 0}},
+        whole,
+    ]
+
+
+NOT_FINISHED = dict.fromkeys(("rps", *outcome.LATENCIES), "absent")
+
+
+def run(limit: str, arm: str, repeat: int = 0, **result: Any) -> Run:
+    return outcome.read(Cell(limit, ARM[arm], SCALE, repeat), records(**result), 20.0)
+
+
+def everything(change: Run | None = None) -> Table:
+    """A run of all cells that meets every gate, but for `change`."""
+    always = run("high", "always", rps=1_000.0)
+    runs = [run(limit, arm, repeat) for limit in LIMITS for arm in ARM for repeat in range(2)]
+    runs = [one for one in runs if (one.cell.limit, one.cell.arm.key) != ("high", "always")]
+    runs.append(always)
+    if change:
+        runs = [one for one in runs if one.cell != change.cell]
+        runs.append(change)
+    return Table(runs)
+
+
+class ReadTest(unittest.TestCase):
+    def test_whole_run(self) -> None:
+        one = run("high", "mthp_ext")
+        self.assertEqual((one.rps, one.flips, one.finished, one.pages_in), (50_000.0, 1, True, 10))
+        self.assertAlmostEqual(one.samples[0].stall, 0.2)
+        self.assertAlmostEqual(one.decisions[0].t_s, 0.5)
+        self.assertAlmostEqual(one.huge_share, 0.5)
+
+    def test_bounded_run_is_rated_by_what_was_served(self) -> None:
+        one = run("high", "always", bounded=True, served=100_000, elapsed_ms=50_000, **NOT_FINISHED)
+        self.assertEqual((one.rps, one.latency, one.finished), (2_000.0, None, False))
+
+    def test_killed_run(self) -> None:
+        one = run("max", "always", server_died_ms=2000, oom_kills=1, served=30_000, **NOT_FINISHED)
+        self.assertEqual((one.killed_s, one.rps, one.finished), (1.0, 30_000.0, False))
+        self.assertIn("OOM-killed after 1.00 s, 30,000 of 200,000 served", text.fate([one]))
+
+    def test_a_full_report_of_too_few_requests_is_refused(self) -> None:
+        with self.assertRaises(ValueError):
+            run("none", "always", served=5)
+
+    def test_missing_and_doubled_records_are_refused(self) -> None:
+        cell = Cell("none", ARM["always"], SCALE, 0)
+        for broken in (records()[1:], records()[:-1], [*records(), records()[-1]]):
+            with self.assertRaises(ValueError):
+                outcome.read(cell, broken, 1.0)
+
+
+class PlanTest(unittest.TestCase):
+    def test_all_cells_interleaved_and_the_slow_one_once_and_first(self) -> None:
+        cells = plan(SCALE, list(LIMITS), list(ARM), 2)
+        self.assertEqual(len(cells), 23)
+        self.assertEqual((cells[0].limit, cells[0].arm.key), ("high", "always"))
+        self.assertEqual([c.arm.key for c in cells[1:5]], list(ARM))
+
+
+class GateTest(unittest.TestCase):
+    def check(self, change: Run | None) -> set[str]:
+        return {one.name for one in gates.check(everything(change), counted=True) if not one.ok}
+
+    def test_all_hold(self) -> None:
+        checked = gates.check(everything(), counted=True)
+        self.assertEqual([one for one in checked if not one.ok], [])
+        self.assertEqual(len(checked), 9 + len(gates.STEADY))
+
+    def test_each_can_fail(self) -> None:
+        slow = {
+            ("none", "reactive"): 40_000.0,
+            ("none", "mthp_ext"): 40_000.0,
+            ("high", "reactive"): 9_000.0,
+            ("high", "mthp_ext"): 40_000.0,
+            ("max", "mthp_ext"): 40_000.0,
+        }
+        for (limit, arm), rps in slow.items():
+            failed = self.check(run(limit, arm, 1, rps=rps))
+            self.assertTrue(any(arm in name and "rps" in name for name in failed), (limit, arm, failed))
+        fast = everything(run("high", "always", rps=5_000.0))
+        self.assertIn(
+            "memory.high: rps of mthp_ext / always", {g.name for g in gates.check(fast, counted=True) if not g.ok}
+        )
+
+    def test_latency(self) -> None:
+        failed = self.check(run("high", "mthp_ext", 1, p99_ms=40.0))
+        self.assertIn("memory.high: p99 of mthp_ext / never", failed)
+
+    def test_kill_and_lost_requests(self) -> None:
+        killed = run("max", "mthp_ext", 1, server_died_ms=2000, oom_kills=1, served=9, **NOT_FINISHED)
+        failed = self.check(killed)
+        self.assertIn("memory.max: mthp_ext, out-of-memory kills", failed)
+        self.assertIn("memory.max: mthp_ext serves every request (share of requests)", failed)
+
+    def test_spread(self) -> None:
+        self.assertIn("high/never: rps repeats (spread)", self.check(run("high", "never", 1, rps=48_000.0)))
+
+    def test_without_counted_time_only_events_are_judged(self) -> None:
+        self.assertEqual(len(gates.check(everything(), counted=False)), 2)
+
+
+class TextTest(unittest.TestCase):
+    def test_change_is_positive_when_better(self) -> None:
+        self.assertEqual(text.change(110.0, 100.0, +1), "(+10.0%)")
+        self.assertEqual(text.change(110.0, 100.0, -1), "(-10.0%)")
+
+    def test_table_is_aligned_and_fits(self) -> None:
+        table = everything()
+        for limit in LIMITS:
+            lines = [line for line in text.limit_table(table, limit, SCALE.limit_bytes) if line.startswith("|")]
+            self.assertEqual(len({len(line) for line in lines}), 1)
+            self.assertLessEqual(len(lines[0]), 120)
+
+    def test_what_was_not_measured_is_not_invented(self) -> None:
+        bounded = run("high", "always", bounded=True, served=100, elapsed_ms=50_000, **NOT_FINISHED)
+        lines = text.limit_table(everything(bounded), "high", SCALE.limit_bytes)
+        self.assertIn("not measured", next(line for line in lines if "p99" in line))
+        self.assertIn("always: stopped after", lines[-1])
+
+
+class _Checker(HTMLParser):
+    VOID = frozenset({"meta"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.wrong: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.references += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+class PageTest(unittest.TestCase):
+    def test_well_formed_self_contained_and_escaped(self) -> None:
+        table = everything(run("max", "always", 1, server_died_ms=2000, oom_kills=1, served=9, **NOT_FINISHED))
+        document = page.render(table, gates.check(table, counted=True), SCALE, ENVIRONMENT)
+        checker = _Checker()
+        checker.feed(document)
+        checker.close()
+        self.assertEqual((checker.open, checker.wrong, checker.references), ([], [], []))
+        self.assertNotIn("url(", document)
+        self.assertNotIn("<b>&<", document)
+        self.assertIn("&lt;b&gt;&amp;", document)
+
+    def test_one_cell_is_enough(self) -> None:
+        table = Table([dataclasses.replace(run("high", "never"), samples=[])])
+        self.assertIn("memory.high = 96M", page.render(table, [], SCALE, ENVIRONMENT))
+        self.assertEqual(list(metrics.collect(table, SCALE)["cells"]), ["high"])
+
+
+if __name__ == "__main__":
+    unittest.main()
