@@ -60,7 +60,7 @@ def records(**result: Any) -> list[dict[str, Any]]:
     ]
 
 
-NOT_FINISHED = dict.fromkeys(("rps", *outcome.LATENCIES), "absent")
+NOT_FINISHED: dict[str, Any] = dict.fromkeys(("rps", *outcome.LATENCIES), "absent")
 
 
 def run(limit: str, arm: str, repeat: int = 0, **result: Any) -> Run:
