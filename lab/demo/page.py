@@ -161,7 +161,7 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
     legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in _LEGEND)
     return [
         "<section><h2>Decisions against pressure</h2>",
-        "<p class='note'>First run of each cell; guest time. Above: server memory against its limit. Strip: "
+        "<p class='note'>First run of each cell; guest time. Above: the memory and its limit. Strip: "
         "the largest size its page faults may use. Below: share of the time in which all of its tasks stalled on memory "
         f"(PSI full).</p><p class='legend'>{legend}</p>",
         *out,
