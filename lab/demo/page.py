@@ -162,7 +162,7 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
     return [
         "<section><h2>Decisions against pressure</h2>",
         "<p class='note'>First run of each cell; guest time. Above: the memory and its limit. Strip: "
-        "the largest size its page faults may use. Below: share of the time in which all of its tasks stalled on memory "
+        "the largest size its page faults may use. Below: time in which all of its tasks stalled on memory "
         f"(PSI full).</p><p class='legend'>{legend}</p>",
         *out,
         "</section>",
