@@ -21,7 +21,7 @@ _STATE = "lab-state.json"
 # unedited tree gives the same bytes everywhere.
 _FORMAT = (
     "format-patch", "--quiet", "--zero-commit", "--no-signature", "--no-numbered", "--full-index", "--no-cover-letter",
-    "--no-thread", "--no-base", "--no-color", "--no-ext-diff", "--subject-prefix=PATCH", "--stat=72", "--no-renames",
+    "--no-thread", "--no-base", "--no-color", "--no-ext-diff", "--subject-prefix=PATCH", "--stat=72", "--summary", "--no-renames",
     "--diff-algorithm=myers",
 )  # fmt: skip
 
@@ -198,6 +198,13 @@ def export(directory: Path, base: str | None = None, patches_dir: Path = PATCHES
     if busy := _busy(directory):
         raise LabError(Exit.TREE, f"{directory}: {busy}")
     old = load(patches_dir)
+    if base is None:
+        state = _state(directory)
+        head = _git(directory, "rev-parse", "HEAD", what="reading the tree").strip()
+        if (state["head"], state["series"]) == (head, fingerprint(old)):
+            # Not even compared: patches that somebody exported with other options stay as they are.
+            print(f"kernel-patches: {len(old)} patches, nothing changed")
+            return
     exported = _export(directory, base or "lab-base")
     if _equal(exported, old):
         print(f"kernel-patches: {len(exported)} patches, nothing changed")
