@@ -28,8 +28,9 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type
 						 unsigned long orders)
 {
 	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .vm_flags = vm_flags };
-	struct mthp_room room = { .headroom_bytes = MTHP_NO_LIMIT };
+	struct page_counter *counter = 0;
 	struct mthp_cgroup *state;
+	struct mthp_room room;
 	__u64 allowed;
 	__u32 rules;
 
@@ -37,12 +38,12 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type
 	if (!mthp_governed(f.reason, vm_flags, &tunables))
 		return orders;
 
-	if (tunables.rules & (MTHP_RULE(HEADROOM) | MTHP_RULE(SMALL)))
-		mthp_measure_room(&room, cgrp, tunables.page_shift,
-				  tunables.rules & MTHP_RULE(HEADROOM));
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state)
 		state = mthp_adopt(cgrp);
+	if (tunables.rules & (MTHP_RULE(HEADROOM) | MTHP_RULE(SMALL)))
+		counter = mthp_counter(cgrp);
+	mthp_measure_room(&room, state, counter);
 	if (!state) {
 		/* No memory for the state: the rules that need none still hold. */
 		f.headroom_bytes = room.headroom_bytes;

@@ -40,7 +40,7 @@ static __always_inline int mthp_populated(struct cgroup *cgrp)
 
 static __always_inline void mthp_scan_memory(struct cgroup *cgrp,
 					     struct mthp_cgroup *state,
-					     const struct mthp_room *room)
+					     struct page_counter *counter)
 {
 	struct mem_cgroup *memcg;
 	__u64 bytes;
@@ -58,7 +58,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp,
 	bpf_put_mem_cgroup(memcg);
 
 	state->memory_bytes = bytes;
-	state->usage_pages = room->usage_pages;
+	state->usage_pages = counter ? counter->usage.counter : 0;
 	state->memory_known = 1;
 }
 
@@ -67,6 +67,7 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 {
 	struct cgroup *cgrp = ctx->cgroup;
 	struct mthp_cgroup *state;
+	struct page_counter *counter;
 	struct mthp_room room;
 	__u32 inherited = 0;
 	__u64 now, total;
@@ -91,11 +92,11 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	mthp_stall_step(&state->stall, now, total, inherited, &tunables);
 	state->scanned_ns = now;
 
-	mthp_measure_room(&room, cgrp, tunables.page_shift,
-			  tunables.rules & MTHP_RULE(HEADROOM));
 	state->populated = mthp_populated(cgrp);
 	if (state->populated) {
-		mthp_scan_memory(cgrp, state, &room);
+		counter = mthp_counter(cgrp);
+		mthp_scan_memory(cgrp, state, counter);
+		mthp_measure_room(&room, state, counter);
 		mthp_tell(cgrp, state, &room, 1);
 	}
 	return 0;

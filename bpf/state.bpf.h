@@ -91,25 +91,45 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 	return state;
 }
 
-/* Facts about the cgroup; the caller adds those about the request. */
-static __always_inline void mthp_cgroup_facts(struct mthp_facts *f,
-					      const struct mthp_cgroup *state,
-					      const struct mthp_room *room)
-{
-	__u64 grown;
+/* What is read from the page counters at the time of the request. */
+struct mthp_room {
+	__u64 headroom_bytes;	/* MTHP_NO_LIMIT: no limit on the path */
+	__u64 grown_pages;	/* charged since the scan, if that can end being small */
+};
 
-	f->headroom_bytes = room->headroom_bytes;
-	f->pressure = state->stall.high;
-	f->memory_known = state->memory_known;
-	f->populated = state->populated;
+static __always_inline void mthp_measure_room(struct mthp_room *room,
+					      const struct mthp_cgroup *state,
+					      struct page_counter *counter)
+{
+	__u64 usage;
+
+	room->headroom_bytes = MTHP_NO_LIMIT;
+	room->grown_pages = 0;
+	if (tunables.rules & MTHP_RULE(HEADROOM))
+		room->headroom_bytes = mthp_headroom(counter, tunables.page_shift);
 	/*
 	 * What was charged since the scan may be anon or shmem: count it as such,
 	 * or a program that starts and fills its heap would stay small for up to
 	 * a window.
 	 */
-	grown = room->usage_pages > state->usage_pages ?
-		room->usage_pages - state->usage_pages : 0;
-	f->memory_bytes = state->memory_bytes + (grown << tunables.page_shift);
+	if ((tunables.rules & MTHP_RULE(SMALL)) && state && counter &&
+	    state->memory_bytes < tunables.min_memory) {
+		usage = counter->usage.counter;
+		if (usage > state->usage_pages)
+			room->grown_pages = usage - state->usage_pages;
+	}
+}
+
+/* Facts about the cgroup; the caller adds those about the request. */
+static __always_inline void mthp_cgroup_facts(struct mthp_facts *f,
+					      const struct mthp_cgroup *state,
+					      const struct mthp_room *room)
+{
+	f->headroom_bytes = room->headroom_bytes;
+	f->pressure = state->stall.high;
+	f->memory_known = state->memory_known;
+	f->populated = state->populated;
+	f->memory_bytes = state->memory_bytes + (room->grown_pages << tunables.page_shift);
 }
 
 /*
