@@ -117,8 +117,8 @@ def rust_packages() -> tuple[str, ...]:
     )
 
 
-def _root() -> list[str]:
-    """What to put before a command that needs root."""
+def _root(lacking: Sequence[str]) -> list[str]:
+    """What to put before a command that needs root; `lacking` is named when there is no way."""
     if os.geteuid() == 0:
         return []
     sudo = shutil.which("sudo")
@@ -130,7 +130,7 @@ def _root() -> list[str]:
             return [sudo, "-n"]
     raise LabError(
         Exit.PRIVILEGE,
-        "packages are missing, and this is neither root nor can it become root "
+        f"missing here: {' '.join(lacking)}; and this is neither root nor can it become root "
         f"({'sudo would ask for a password, and there is no terminal' if sudo else 'sudo is not installed'}). "
         "Run `make setup` as root once; everything else works without root.",
     )
@@ -169,10 +169,10 @@ def ensure(need: Need, say_done: bool = False) -> None:
 def _install(lacking: list[str], rust: bool) -> None:
     if shutil.which("apt-get") is None:
         raise LabError(Exit.HOST, f"this system has no apt-get; install by hand: {' '.join(lacking)}")
-    root = _root()
+    what = [*lacking, *(["Rust"] if rust else [])]
+    root = _root(what)
     _LOG.parent.mkdir(parents=True, exist_ok=True)
     _LOG.write_bytes(b"")
-    what = [*lacking, *(["Rust"] if rust else [])]
     print(f"setup: missing here: {' '.join(what)}", flush=True)
     _apt(root, "update", what="apt-get update")
     packages = [*lacking, *(rust_packages() if rust else ())]

@@ -22,7 +22,9 @@ class Sample:
     current: int
     """memory.current in bytes."""
     anon: int
+    """Anonymous memory of the guest in bytes; nearly all of it is the server's."""
     anon_thp: int
+    """The part of it in PMD folios."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Run:
 
     @property
     def anon_mean(self) -> float:
-        """Mean anonymous memory of the server, bytes."""
+        """Mean anonymous memory of the guest, bytes."""
         return statistics.fmean(s.anon for s in self.samples) if self.samples else 0.0
 
     @property

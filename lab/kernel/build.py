@@ -167,9 +167,10 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 def _errors() -> str:
     """The lines that matter from a failed build, else its end."""
-    lines = [line for line in _LOG.read_text(errors="replace").splitlines() if "error:" in line or "*** " in line]
-    if "No space left on device" in _LOG.read_text(errors="replace"):
-        lines.insert(0, f"the disk is full: {source.free_space(cache()) >> 20} MiB free below {cache()}")
+    text = _LOG.read_text(errors="replace")
+    lines = [line for line in text.splitlines() if "error:" in line or "*** " in line]
+    if "No space left on device" in text:
+        lines.insert(0, f"the disk is full: {shutil.disk_usage(cache()).free >> 20} MiB free below {cache()}")
     return "\n".join(f"  {line}" for line in lines[:20]) or proc.tail(_LOG)
 
 

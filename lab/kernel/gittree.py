@@ -21,8 +21,8 @@ _STATE = "lab-state.json"
 # unedited tree gives the same bytes everywhere.
 _FORMAT = (
     "format-patch", "--quiet", "--zero-commit", "--no-signature", "--no-numbered", "--full-index", "--no-cover-letter",
-    "--no-thread", "--no-base", "--no-color", "--no-ext-diff", "--subject-prefix=PATCH", "--stat=72", "--summary", "--no-renames",
-    "--diff-algorithm=myers",
+    "--no-thread", "--no-base", "--no-color", "--no-ext-diff", "--subject-prefix=PATCH", "--stat=72", "--summary",
+    "--no-renames", "--diff-algorithm=myers",
 )  # fmt: skip
 
 

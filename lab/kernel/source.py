@@ -52,6 +52,7 @@ def get(update: bool = False) -> Base:
 
 
 def _from_debian() -> Base:
+    need_space(5000, "fetching and building the kernel")
     print(f"kernel: looking for the newest {debian.PACKAGE} in {', '.join(debian.SUITES)}", flush=True)
     attempts = debian.Attempts()
     fetched = debian.fetch(cache() / "apt", attempts)
@@ -141,9 +142,15 @@ def _untar(archive: Path, part: _Unpacking) -> None:
         raise LabError(Exit.SOURCE, f"{archive.name} is not a kernel source: it has no Kbuild")
 
 
-def free_space(path: Path) -> int:
-    """Bytes that this user may still write where `path` is."""
-    return shutil.disk_usage(path).free
+def need_space(mib: int, what: str) -> None:
+    """LabError if less than `mib` MiB are free in the cache."""
+    free = shutil.disk_usage(cache()).free >> 20
+    if free < mib:
+        raise LabError(
+            Exit.HOST,
+            f"{what} needs about {mib} MiB below {cache()}, where {free} MiB are free; make room there, or name "
+            "another directory in MTHP_CACHE",
+        )
 
 
 def compiler_identity() -> str:
