@@ -10,7 +10,7 @@ from lab.demo import svg
 from lab.demo.cells import ARM, LIMITS, Arm, Scale, command
 from lab.demo.outcome import Decision, Run, Table
 from lab.demo.style import CSS
-from lab.demo.text import NOTE, ROWS, change, count, fate, gate_value, number
+from lab.demo.text import NOTE, ROWS, change, count, fate, gate_value, killed_at, number
 from lab.results import Gate
 
 _CHARTS = (
@@ -111,15 +111,17 @@ def _table(table: Table, limit: str, scale: Scale) -> str:
 def _field(table: Table, limit: str, arm: Arm, metric: str, better: int) -> str:
     runs = table.runs(limit, arm.key)
     found = table.figure(limit, arm.key, metric)
+    killed = killed_at(runs)
+    if metric == "rps" and killed is not None:
+        return f"<td class='bad'>killed at {killed:.2f} s</td>"
     if found is None:
-        killed = any(run.killed_s is not None for run in runs)
-        return f"<td class='none'>{'killed' if killed else 'not measured'}</td>"
+        return f"<td class='none'>{'killed' if killed is not None else 'not measured'}</td>"
     if metric == "flips" and arm.policy is None:
         return "<td class='none'>-</td>"
     shown = count(found.median) if better == 0 else number(found.median)
     spread = f" title='{number(found.least)} to {number(found.most)} in {len(runs)} runs'" if len(runs) > 1 else ""
     base = table.median(limit, "always", metric)
-    dead = any(run.killed_s is not None for run in (*table.runs(limit, "always"), *runs))
+    dead = killed_at(table.runs(limit, "always")) is not None
     if better == 0 or arm.key == "always" or not base or dead:
         return f"<td{spread}>{shown}</td>"
     css = "good" if (found.median - base) * better >= 0 else "bad"
@@ -135,9 +137,10 @@ def _charts(table: Table, limit: str) -> str:
         rows = []
         for arm in _arms(table, limit):
             found = table.figure(limit, arm.key, metric)
-            if found is None:
-                killed = any(run.killed_s is not None for run in table.runs(limit, arm.key))
-                rows.append(svg.Bar(arm.label, arm.key, None, "killed" if killed else "not measured"))
+            killed = killed_at(table.runs(limit, arm.key))
+            if found is None or (metric == "rps" and killed is not None):
+                text = "not measured" if killed is None else f"killed at {killed:.2f} s"
+                rows.append(svg.Bar(arm.label, arm.key, None, text))
                 continue
             value = found.median * percent
             text = count(value) if metric == "pages_in" else f"{value:.0f}" if percent > 1 else number(value)

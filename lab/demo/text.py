@@ -58,20 +58,27 @@ def fate(runs: list[Run]) -> str:
     return ""
 
 
+def killed_at(runs: list[Run]) -> float | None:
+    """When the first of the runs lost its server, seconds; None if none did."""
+    return min((run.killed_s for run in runs if run.killed_s is not None), default=None)
+
+
 def cell(table: Table, limit: str, arm: str, metric: str, better: int) -> str:
     """One field: median, and the change against `always`."""
     value = table.median(limit, arm, metric)
+    killed = killed_at(table.runs(limit, arm))
+    # The rate of a server's short life is not one to compare with.
+    if metric == "rps" and killed is not None:
+        return f"killed at {killed:.2f} s"
     if value is None:
-        killed = any(run.killed_s is not None for run in table.runs(limit, arm))
-        return "killed" if killed else "not measured"
+        return "killed" if killed is not None else "not measured"
     if metric == "flips" and ARM[arm].policy is None:
         return "-"
     if better == 0:
         return count(value)
     base = table.median(limit, "always", metric)
     shown = number(value)
-    # The rate of a server that was killed is that of its short life: nothing to compare with.
-    dead = any(run.killed_s is not None for run in (*table.runs(limit, "always"), *table.runs(limit, arm)))
+    dead = killed_at(table.runs(limit, "always")) is not None
     if arm == "always" or not base or dead:
         return shown
     return f"{shown} {change(value, base, better)}"
