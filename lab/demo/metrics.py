@@ -7,7 +7,7 @@ from lab.demo.cells import ARM, LIMITS, Scale, describe
 from lab.demo.outcome import LATENCIES, Run, Table
 
 _FIGURES = ("rps", *LATENCIES, "served", "pages_in", "pages_out", "flips", "stall_some_s", "stall_full_s")
-_MEMORY = ("memory_peak", "anon_mean", "huge_share", "oom_kills")
+_MEMORY = ("memory_peak", "anon_mean", "huge_peak", "oom_kills")
 
 
 def collect(table: Table, scale: Scale) -> dict[str, Any]:

@@ -81,9 +81,9 @@ class Run:
         return statistics.fmean(s.anon for s in self.samples) if self.samples else 0.0
 
     @property
-    def huge_share(self) -> float:
-        """Largest share of the anonymous memory that sat in PMD folios, 0 to 1."""
-        return max((s.anon_thp / s.anon for s in self.samples if s.anon), default=0.0)
+    def huge_peak(self) -> float:
+        """Most anonymous memory of the guest that sat in PMD folios, bytes."""
+        return float(max((s.anon_thp for s in self.samples), default=0))
 
 
 def read(cell: Cell, records: list[dict[str, Any]], wall_s: float) -> Run:
@@ -205,7 +205,7 @@ def metric_of(run: Run, metric: str) -> float | None:
         "stall_some_s": run.stall_some_s,
         "memory_peak": run.memory_peak,
         "anon_mean": run.anon_mean,
-        "huge_share": run.huge_share,
+        "huge_peak": run.huge_peak,
         "oom_kills": run.oom_kills,
     }[metric]
     return float(value)

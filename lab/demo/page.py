@@ -19,7 +19,7 @@ _CHARTS = (
     ("p99_ms", "p99 latency", "ms", "(less is better)"),
     ("max_ms", "Worst latency", "ms", "(less is better)"),
     ("pages_in", "Pages swapped in", "", "(less is better)"),
-    ("huge_share", "Memory in 2 MiB folios", "% at its highest", ""),
+    ("huge_peak", "Memory in 2 MiB folios", "MiB at most", ""),
 )
 
 
@@ -133,7 +133,7 @@ def _field(table: Table, limit: str, arm: Arm, metric: str, better: int) -> str:
 def _charts(table: Table, limit: str) -> str:
     out = []
     for metric, title, unit, hint in _CHARTS:
-        percent = 100 if metric == "huge_share" else 1
+        scale = 2.0**-20 if metric == "huge_peak" else 1.0
         rows = []
         for arm in _arms(table, limit):
             found = table.figure(limit, arm.key, metric)
@@ -142,9 +142,9 @@ def _charts(table: Table, limit: str) -> str:
                 text = "not measured" if killed is None else f"killed at {killed:.2f} s"
                 rows.append(svg.Bar(arm.label, arm.key, None, text))
                 continue
-            value = found.median * percent
-            text = count(value) if metric == "pages_in" else f"{value:.0f}" if percent > 1 else number(value)
-            rows.append(svg.Bar(arm.label, arm.key, value, text, found.least * percent, found.most * percent))
+            value = found.median * scale
+            text = count(value) if metric == "pages_in" else f"{value:.0f}" if metric == "huge_peak" else number(value)
+            rows.append(svg.Bar(arm.label, arm.key, value, text, found.least * scale, found.most * scale))
         if any(row.value for row in rows):
             out.append(svg.bars(title, unit, rows, hint))
     return f"<h3>{escape(LIMITS[limit])}</h3><div class='grid'>{''.join(out)}</div>"

@@ -85,7 +85,7 @@ class ReadTest(unittest.TestCase):
         self.assertEqual((one.rps, one.flips, one.finished, one.pages_in), (50_000.0, 1, True, 10))
         self.assertAlmostEqual(one.samples[0].stall, 0.2)
         self.assertAlmostEqual(one.decisions[0].t_s, 0.5)
-        self.assertAlmostEqual(one.huge_share, 0.5)
+        self.assertEqual(one.huge_peak, 39 << 19)
 
     def test_bounded_run_is_rated_by_what_was_served(self) -> None:
         one = run("high", "always", bounded=True, served=100_000, elapsed_ms=50_000, **NOT_FINISHED)
