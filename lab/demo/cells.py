@@ -69,6 +69,9 @@ MIN_FREE_KBYTES = 2048
 
 SAMPLE_MS = 50
 
+SEED = 1_700_000_000
+"""Of the first run's keys; the same for all arms. Each repeat takes other keys."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -107,6 +110,7 @@ class Cell:
                 "value_bytes": VALUE_BYTES,
                 "clients": CLIENTS,
                 "pipeline": PIPELINE,
+                "seed": SEED + self.repeat,
                 "deadline_ms": self.scale.deadline_s * 1000,
                 "sample_ms": SAMPLE_MS,
             }

@@ -48,6 +48,8 @@ pub struct Cell {
     pub clients: u64,
     /// Requests in flight on each.
     pub pipeline: u64,
+    /// Seed of the benchmark's keys, seconds since 1970: it takes them from the clock.
+    pub seed: u32,
     /// Guest time after which the benchmark is stopped.
     pub deadline_ms: u64,
     /// Guest time between two samples.
