@@ -17,7 +17,6 @@ from lab.testing.result import Suite
 from lab.vm import Mode, Outcome, Verdict
 
 _AT_ONCE = 2
-_SELFTEST = "/lab/selftest"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def build_selftests(kernel: Kernel) -> Path:
     source = kernel.tree / "tools" / "testing" / "selftests" / "mthp"
     if not (source / "Makefile").exists():
         raise LabError(Exit.BUILD, f"the series has no selftests: {source} is missing")
-    out = BUILD / "selftests"
+    out = BUILD / "selftests" / kernel.tree.parent.name
     out.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, "LC_ALL": "C"}
     for name in ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE"):
@@ -68,10 +67,11 @@ def build_selftests(kernel: Kernel) -> Path:
 def _selftest(kernel: Kernel, mode: Mode) -> _Run:
     out = build_selftests(kernel)
     program = out / "mthp_test"
-    files = {f"{_SELFTEST}/{path.name}": path for path in out.glob("*.bpf.o")}
+    # It looks for its BPF objects where it is itself.
+    files = {str(path): path for path in out.glob("*.bpf.o")}
     job = vm.Job(
         kernel=kernel.image,
-        argv=["/bin/sh", "-c", f"cd {_SELFTEST} && exec {program}"],
+        argv=[str(program)],
         programs=[program],
         files=files,
         memory_mib=1536,
