@@ -21,7 +21,7 @@ use crate::carrier::{self, Carrier};
 use crate::cgroup::Cgroup;
 use crate::cli::{Policy, RunArgs};
 use crate::errors::{Context, Error, Result};
-use crate::orders;
+use crate::{links, orders};
 
 /// The compiled policies.
 fn object_of(policy: Policy) -> &'static [u8] {
@@ -101,9 +101,19 @@ impl Attached {
     /// # Errors
     /// If the kernel does not tell.
     pub fn link_id(&self) -> Result<u32> {
-        Ok(crate::links::info(self.link.as_fd())
-            .context(|| "asking for the link's id".to_owned())?
-            .id)
+        Ok(self.info()?.id)
+    }
+
+    /// The cgroup it is attached to; 0 once that is gone.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn cgroup_id(&self) -> Result<u64> {
+        Ok(self.info()?.cgroup_id)
+    }
+
+    fn info(&self) -> Result<links::LinkInfo> {
+        links::info(self.link.as_fd()).context(|| "asking about the link".to_owned())
     }
 
     /// Brings all verdicts up to date.  Does nothing for a policy without scan.

@@ -108,21 +108,19 @@ pub fn main(args: &RunArgs) -> Result<()> {
         link_id: attached.link_id()?,
     })?;
 
-    let end = serve(args, &attached, trigger.as_ref(), &signals, &names, &print)?;
+    let end = serve(args, &attached, trigger.as_ref(), &signals, &names, &print);
     attached.detach();
-    match end {
-        End::Signal => print(&Line::Detached {
-            t_ms: now_ms(),
-            why: "signal",
-        }),
-        End::RootRemoved => {
-            print(&Line::Detached {
-                t_ms: now_ms(),
-                why: "root-removed",
-            })?;
-            Err(Error::RootRemoved { path: root.path })
-        }
-    }
+    let (why, result) = match end {
+        Ok(End::Signal) => ("signal", Ok(())),
+        Ok(End::RootRemoved) => ("root-removed", Err(Error::RootRemoved { path: root.path })),
+        Err(error) => ("error", Err(error)),
+    };
+    let said = print(&Line::Detached {
+        t_ms: now_ms(),
+        why,
+    });
+    // What ended the loop matters more than that it could not be told.
+    result.and(said)
 }
 
 fn block_signals() -> Result<SignalFd> {
@@ -235,9 +233,16 @@ fn serve(
                     consume()?;
                     return Ok(End::Signal);
                 }
-                // The trigger lives in the root's pressure file: it fails only
-                // when that is gone, and so is the root.
-                Some(Source::Pressure) if gone => return Ok(End::RootRemoved),
+                // The trigger fails when its file goes away: with the root, or
+                // because somebody switched PSI off there (cgroup.pressure).
+                Some(Source::Pressure) if gone => {
+                    return match attached.cgroup_id()? {
+                        0 => Ok(End::RootRemoved),
+                        _ => Err(Error::NoPsi {
+                            policy: args.policy.name().to_owned(),
+                        }),
+                    };
+                }
                 Some(Source::Pressure) => {
                     scan = true;
                     if alert == 0 {

@@ -1,27 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs the C unit tests of the decision (tests/decide_test.c), each as a test
-//! of its own.  Undefined behaviour, overflow in shifts above all, is a failure.
+//! Runs the C unit tests of the decision and of the pressure verdict, each as a
+//! test of its own.  Undefined behaviour, overflow in shifts above all, is a
+//! failure.
 
 #![allow(clippy::expect_used, reason = "a failed step fails the test")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decide_test.c");
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
 
-/// Compiles the tests, once.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("decide_test");
+/// A C program of tests, compiled when first used.
+struct Program {
+    name: &'static str,
+    path: OnceLock<PathBuf>,
+}
+
+impl Program {
+    const fn new(name: &'static str) -> Self {
+        Program {
+            name,
+            path: OnceLock::new(),
+        }
+    }
+
+    fn compile(&self) -> PathBuf {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.name);
         let out = Command::new("cc")
             .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
             .args(["-fsanitize=undefined", "-fno-sanitize-recover=undefined"])
-            .args(["-I", HEADERS, "-o"])
-            .arg(&program)
-            .arg(SOURCE)
+            .args(["-I", HEADERS, "-I", TESTS, "-o"])
+            .arg(&path)
+            .arg(format!("{TESTS}/{}.c", self.name))
             .output()
             .expect("a C compiler");
         assert!(
@@ -29,44 +41,52 @@ fn program() -> &'static Path {
             "{}",
             String::from_utf8_lossy(&out.stderr)
         );
-        program
-    })
-}
+        path
+    }
 
-fn check(name: &str) {
-    let out = Command::new(program())
-        .arg(name)
-        .output()
-        .expect("the compiled tests");
-    assert!(
-        out.status.success(),
-        "{name}: {}\n{}{}",
-        out.status,
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(self.path.get_or_init(|| self.compile()))
+            .args(args)
+            .output()
+            .expect("the compiled tests")
+    }
+
+    fn check(&self, test: &str) {
+        let out = self.run(&[test]);
+        assert!(
+            out.status.success(),
+            "{test}: {}\n{}{}",
+            out.status,
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
 }
 
 macro_rules! tests {
-    ($($name:ident),* $(,)?) => {
-        $(
-            #[test]
-            fn $name() {
-                check(stringify!($name));
-            }
-        )*
+    ($module:ident, $program:literal, $($name:ident),* $(,)?) => {
+        mod $module {
+            static PROGRAM: super::Program = super::Program::new($program);
 
-        #[test]
-        fn no_test_is_left_out() {
-            let out = Command::new(program()).output().expect("the compiled tests");
-            let listed = String::from_utf8(out.stdout).expect("names");
-            let listed: Vec<&str> = listed.lines().collect();
-            assert_eq!(listed, [$(stringify!($name)),*]);
+            $(
+                #[test]
+                fn $name() {
+                    PROGRAM.check(stringify!($name));
+                }
+            )*
+
+            #[test]
+            fn no_test_is_left_out() {
+                let listed = String::from_utf8(PROGRAM.run(&[]).stdout).expect("names");
+                let listed: Vec<&str> = listed.lines().collect();
+                assert_eq!(listed, [$(stringify!($name)),*]);
+            }
         }
     };
 }
 
 tests! {
+    decide, "decide_test",
     answer_is_a_subset_of_the_offer,
     answer_does_not_depend_on_the_offer,
     rules_are_named_iff_they_narrow,
@@ -89,6 +109,10 @@ tests! {
     max_order_caps_every_order,
     a_rule_that_is_off_narrows_nothing,
     rules_compose_by_and,
+}
+
+tests! {
+    stall, "stall_test",
     products_compare_like_128_bits,
     first_sample_only_sets_the_anchor,
     first_sample_takes_over_the_parents_verdict,

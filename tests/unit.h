@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A very small test frame: checks that tell the values, numbers at which
+ * arithmetic breaks, and a main() that runs one test by name or lists them.
+ */
+#ifndef MTHP_UNIT_H
+#define MTHP_UNIT_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "abi.h"
+
+#define MIB	(1ULL << 20)
+#define MS	1000000ULL
+#define SEC	1000000000ULL
+
+static int failures;
+
+#define CHECK(cond, ...)						\
+	do {								\
+		if (!(cond)) {						\
+			failures++;					\
+			printf("%s:%d: %s: ", __FILE__, __LINE__, #cond); \
+			printf(__VA_ARGS__);				\
+			printf("\n");					\
+		}							\
+	} while (0)
+
+#define ALL_RULES (MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | \
+		   MTHP_RULE(HEADROOM) | MTHP_RULE(MAX_ORDER))
+
+static inline struct mthp_tunables defaults(void)
+{
+	return (struct mthp_tunables){
+		.magic = MTHP_MAGIC, .abi = MTHP_ABI, .rules = ALL_RULES,
+		.page_shift = 12, .max_order = MTHP_NO_MAX_ORDER, .psi_full = 1,
+		.threshold_ns = 100 * MS, .window_ns = SEC,
+		.min_memory = 16 * MIB, .headroom_factor = 1024,
+	};
+}
+
+static inline __u64 random_u64(void)
+{
+	static __u64 x = 88172645463325252ULL;	/* xorshift: the same on every run */
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return x;
+}
+
+/* Values at which arithmetic breaks, and random ones of every magnitude. */
+static inline __u64 nasty_u64(void)
+{
+	static const __u64 edges[] = {
+		0, 1, 2, 4095, 4096, 4097, 1ULL << 31, 1ULL << 32, 1ULL << 62,
+		1ULL << 63, ~0ULL - 1, ~0ULL,
+	};
+	__u64 r = random_u64();
+
+	if (r % 3 == 0)
+		return edges[(r >> 8) % (sizeof(edges) / sizeof(edges[0]))];
+	return random_u64() >> (r >> 8) % 64;
+}
+
+struct test {
+	const char *name;
+	void (*run)(void);
+};
+
+#define TEST(name) { #name, name }
+
+/* 0: passed (or listed), 1: failed, 2: there is no test of this name. */
+static inline int run_tests(const struct test *tests, size_t count, int argc, char **argv)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (argc < 2) {
+			puts(tests[i].name);
+		} else if (!strcmp(argv[1], tests[i].name)) {
+			tests[i].run();
+			return failures ? 1 : 0;
+		}
+	}
+	return argc < 2 ? 0 : 2;
+}
+
+#endif /* MTHP_UNIT_H */
