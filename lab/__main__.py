@@ -150,7 +150,13 @@ def _parser() -> argparse.ArgumentParser:
     one = add("vm", _vm, "run a command in a guest")
     one.add_argument("--kernel", type=Path, help="image (default: the one `make kernel` builds)")
     one.add_argument("--mode", choices=["kvm", "tcg", "icount"], help="default: the fastest that works")
-    one.add_argument("--program", type=Path, action="append", default=[], help="host binary to take along")
+    one.add_argument(
+        "--program",
+        type=lambda word: Path(word).absolute(),
+        action="append",
+        default=[],
+        help="host binary to take along",
+    )
     one.add_argument("--memory", type=int, default=1024, help="MiB (default: %(default)s)")
     one.add_argument("--cpus", type=int, default=2, help="default: %(default)s")
     one.add_argument("--timeout", type=float, default=300, help="seconds (default: %(default)s)")
