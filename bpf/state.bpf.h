@@ -45,12 +45,6 @@ struct {
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 
-static __always_inline void mthp_state_init(struct mthp_cgroup *state)
-{
-	for (int r = 0; r < MTHP_NR_REASONS; r++)
-		state->told[r] = MTHP_ALL_ORDERS;
-}
-
 /* Pressure verdict of the nearest ancestor that has one; 0 without any. */
 static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 {
@@ -75,20 +69,18 @@ static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 
 /*
  * First request of a cgroup the scan has not met yet.  It gets its state here,
- * with the verdict it inherits, so that only this one request walks up.
+ * with the verdict it inherits, so that only this one request walks up.  The
+ * state is complete before another CPU can see it.
  */
 static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 {
-	struct mthp_cgroup *state;
-	__u32 high = mthp_inherited_pressure(cgrp);
+	struct mthp_cgroup fresh = {
+		.stall.high = mthp_inherited_pressure(cgrp),
+		.told = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
+	};
 
-	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0,
-				     BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!state)
-		return 0;
-	mthp_state_init(state);
-	state->stall.high = high;
-	return state;
+	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, &fresh,
+				    BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
 /* What is read from the page counters at the time of the request. */
