@@ -32,7 +32,8 @@ def bars(title: str, unit: str, rows: Sequence[Bar], hint: str) -> str:
     left, right, top, step = 118, 84, 26, 22
     height = top + step * len(rows) + 6
     room = WIDTH - left - right
-    top_value = max(values, default=1.0) or 1.0
+    # Whiskers reach beyond the medians that the bars show.
+    top_value = max([*values, *(row.most for row in rows if row.most is not None)], default=1.0) or 1.0
     floor = 10 ** math.floor(math.log10(min(values))) if log else 0.0
 
     def x(value: float) -> float:
@@ -54,10 +55,12 @@ def bars(title: str, unit: str, rows: Sequence[Bar], hint: str) -> str:
             continue
         width = max(1.5, x(row.value))
         out.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="15" rx="2" class="{row.css}"/>')
+        end = width
         if row.least is not None and row.most is not None and row.most > row.least:
             low, high = left + x(row.least), left + x(row.most)
             out.append(f'<path d="M{low:.1f} {y + 7.5}H{high:.1f}" class="whisker"/>')
-        out.append(f'<text x="{left + width + 5:.1f}" y="{y + 12}" class="v">{escape(row.text)}</text>')
+            end = max(end, high - left)
+        out.append(f'<text x="{left + end + 5:.1f}" y="{y + 12}" class="v">{escape(row.text)}</text>')
     return "\n".join([*out, "</svg>"])
 
 
