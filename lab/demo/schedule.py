@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import programs, vm
+from lab import proc, programs, vm
 from lab.demo.cells import Cell
 from lab.demo.outcome import Run, read
 from lab.errors import Exit, LabError
@@ -163,14 +163,19 @@ def run_all(cells: Sequence[Cell], kernel: Path, mode: vm.Mode, programs_: Progr
             except LabError as error:
                 errors.append(error)
                 progress.end(cell, f"failed: {str(error).splitlines()[0]}")
-    except KeyboardInterrupt:
+    except BaseException as stop:
+        pool.shutdown(wait=False, cancel_futures=True)
+        # The threads wait for their guests; one may be about to start its guest only now.
+        while not all(future.done() for _, future in futures):
+            proc.stop_all()
+            time.sleep(0.1)
+        if not isinstance(stop, KeyboardInterrupt):
+            raise
         interrupted = True
-        for _, future in futures:
-            future.cancel()
         seen = {id(run) for run in runs}
-        done = [f.result() for _, f in futures if f.done() and not f.cancelled() and f.exception() is None]
+        done = [f.result() for _, f in futures if not f.cancelled() and f.exception() is None]
         runs += [run for run in done if id(run) not in seen]
     finally:
         progress.close()
-        pool.shutdown(wait=not interrupted, cancel_futures=True)
+        pool.shutdown()
     return Finished(runs, errors, interrupted)

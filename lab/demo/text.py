@@ -109,6 +109,9 @@ def spread_line(table: Table) -> str:
     spreads = []
     for limit in LIMITS:
         for arm in ARM:
+            # The rate of a server's short life is not one to compare.
+            if killed_at(table.runs(limit, arm)) is not None:
+                continue
             if len(table.runs(limit, arm)) > 1 and (found := table.figure(limit, arm, "rps")):
                 spreads.append((found.spread, limit, arm))
     if not spreads:

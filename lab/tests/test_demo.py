@@ -2,13 +2,19 @@
 """The demo's reading of records, its tables, gates and page, on made-up records."""
 
 import dataclasses
+import threading
 import unittest
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from lab.demo import gates, metrics, outcome, page, text
+from lab import proc, programs
+from lab.demo import gates, metrics, outcome, page, schedule, text
 from lab.demo.cells import ARM, LIMITS, SCALES, Cell, plan
 from lab.demo.outcome import Run, Table
+from lab.errors import Exit, LabError
+from lab.vm import Mode
 
 SCALE = SCALES["demo"]
 ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&"}
@@ -169,11 +175,40 @@ class TextTest(unittest.TestCase):
             self.assertEqual(len({len(line) for line in lines}), 1)
             self.assertLessEqual(len(lines[0]), 120)
 
+    def test_spread_leaves_killed_cells_out(self) -> None:
+        killed = run("max", "always", 1, server_died_ms=2000, oom_kills=1, served=9, **NOT_FINISHED)
+        self.assertIn("at most 0.0%", text.spread_line(everything(killed)))
+
     def test_what_was_not_measured_is_not_invented(self) -> None:
         bounded = run("high", "always", bounded=True, served=100, elapsed_ms=50_000, **NOT_FINISHED)
         lines = text.limit_table(everything(bounded), "high", SCALE.limit_bytes)
         self.assertIn("not measured", next(line for line in lines if "p99" in line))
         self.assertIn("always: stopped after", lines[-1])
+
+
+class InterruptTest(unittest.TestCase):
+    def test_ctrl_c_keeps_what_is_done_and_does_not_wait_for_the_rest(self) -> None:
+        cells = [Cell("none", ARM[arm], SCALE, 0) for arm in ("always", "never", "reactive", "mthp_ext")]
+        ended = threading.Event()
+
+        def one(cell: Cell, *_: Any) -> Run:
+            if cell is cells[0]:
+                return run("none", "always")
+            if cell is cells[1]:
+                raise KeyboardInterrupt
+            ended.wait(60)
+            raise LabError(Exit.GUEST_DIED, "killed")
+
+        with (
+            mock.patch.object(schedule, "run_cell", one),
+            mock.patch.object(programs, "guest"),
+            mock.patch.object(proc, "stop_all", ended.set),
+        ):
+            tools = schedule.Programs(Path(), Path(), Path())
+            finished = schedule.run_all(cells, Path(), Mode.ICOUNT, tools, 3)
+        self.assertTrue(finished.interrupted and ended.is_set())
+        self.assertEqual([one.cell.arm.key for one in finished.runs], ["always"])
+        self.assertEqual(finished.errors, [])
 
 
 class _Checker(HTMLParser):
