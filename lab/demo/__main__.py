@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     """Runs the demo; 0 when every gate holds."""
     args = _parser().parse_args(argv)
     begun = time.monotonic()
-    setup.ensure(setup.Need.ALL)
+    setup.ensure(setup.Need.DEMO)
     kernel = args.kernel or build.ensure().image
     mode = vm.Mode(args.mode)
     if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:

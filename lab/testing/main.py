@@ -8,7 +8,7 @@ from lab import accel, results, setup
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.kernel.build import Kernel
-from lab.testing import guest, host
+from lab.testing import demo, guest, host
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, total
 
@@ -61,6 +61,10 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     mode, why = accel.best(kernel.image)
     print(f"test: in guests, {mode} ({why})", flush=True)
     suites += guest.run(kernel, rust, mode, _show)
+    print("test: the demo at its smallest", flush=True)
+    suite = demo.run(kernel)
+    _show(suite)
+    suites.append(suite)
     return kernel, mode
 
 
@@ -72,7 +76,7 @@ def test(only: list[str] | None = None) -> int:
             raise LabError(Exit.USAGE, f"there is no part {part!r}; there are: {', '.join(PARTS)}")
     need = setup.Need.PROGRAM
     need |= setup.Need.LINT if "lint" in parts else setup.Need(0)
-    need |= setup.Need.VM | setup.Need.KERNEL if "vm" in parts else setup.Need(0)
+    need |= setup.Need.DEMO if "vm" in parts else setup.Need(0)
     setup.ensure(need)
     suites: list[Suite] = []
     kernel: Kernel | None = None
