@@ -4,7 +4,7 @@
 PYTHON ?= python3
 LAB := env PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
 SCALE ?=
-export DIR BASE UPDATE KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+export DIR BASE UPDATE DEBUG KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
@@ -27,7 +27,7 @@ setup: ## install what the other targets need (they call it themselves)
 build: ## build the mthp_ext binary (build/cargo/release/mthp_ext)
 	@exec $(LAB) build
 
-kernel: ## fetch, verify, patch and build the kernel
+kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like)
 	@exec $(LAB) kernel
 
 kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=...)

@@ -25,7 +25,7 @@ def _kernel(args: argparse.Namespace) -> int:
     from lab.kernel import build
 
     setup.ensure(setup.Need.KERNEL)
-    kernel = build.ensure(update=args.update)
+    kernel = build.ensure(args.update, build.DEBUG if args.debug else build.DEFAULT)
     print(f"  image    {kernel.image}\n  vmlinux  {kernel.vmlinux}\n  config   {kernel.config}")
     return Exit.OK
 
@@ -128,6 +128,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         default=os.environ.get("UPDATE", "") == "1",
         help="look for a newer base first (also: UPDATE=1)",
+    )
+    kernel.add_argument(
+        "--debug",
+        action="store_true",
+        default=os.environ.get("DEBUG", "") == "1",
+        help="the one with KASAN, lockdep and their like (also: DEBUG=1)",
     )
     directory = Path(os.environ.get("DIR") or BUILD / "kernel-tree")
     tree = add("kernel-tree", _kernel_tree, "make a git tree with one commit per patch")

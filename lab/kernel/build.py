@@ -21,9 +21,32 @@ from lab.paths import BUILD, cache
 
 _FORMAT = "2"
 """Changes when finished results must not be shared with those of an older lab."""
-_KEEP = 4
 _LOG = BUILD / "log" / "kernel.log"
 _REPORT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the kernels that can be built. Each keeps its own finished results."""
+
+    name: str
+    fragments: tuple[str, ...] = ()
+    """Files in kernel/config/, merged after those that every kernel has."""
+    series: bool = True
+    """With the series, in the tree that all such variants share; else without, in a tree of its own."""
+    objects: str = "objects"
+    """Its object tree; two variants that differ in few files may share one."""
+    keep: int = 1
+    """How many finished kernels stay in the cache."""
+
+
+DEFAULT = Variant("kernel", keep=4)
+DEBUG = Variant("kernel-debug", fragments=("debug.config",), objects="objects-debug", keep=2)
+"""The same code with everything in it that finds errors by itself."""
+STOCK = Variant("kernel-stock", series=False, objects="objects-stock")
+"""The base as it is, to compare with."""
+MUTANT = Variant("kernel-mutant")
+"""The default kernel with one patch more, built in the same trees."""
 
 
 @dataclass(frozen=True)
@@ -71,32 +94,39 @@ def key(base: str, patches: Sequence[Patch], fragments: Sequence[bytes], compile
     return digest.hexdigest()[:16]
 
 
-def ensure(update: bool = False) -> Kernel:
+def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Patch] = ()) -> Kernel:
     """The kernel for the series as it is now, built if it is not there yet.
 
-    `update` looks for a newer base first. Raises LabError for everything that can go wrong on the way.
+    `update` looks for a newer base first; `extra` are patches to apply after the series. Raises LabError for
+    everything that can go wrong on the way.
     """
-    patches = load()
-    names = config.fragments(bool(patches))
+    patches = [*(load() if variant.series else []), *extra]
+    names = [*config.fragments(bool(patches)), *(config.DIRECTORY / name for name in variant.fragments)]
+    wanted = config.merge(names)
     fragments = [name.read_bytes() for name in names]
     with locked("kernel") as lock:
         base = source.get(update)
-        changed = Worktree(base).set(patches)
+        worktree = Worktree(base)
+        if variant.series:
+            tree, changed = base.tree, worktree.set(patches)
+        else:
+            tree, changed = worktree.stock(), []
         digest = key(base.version, patches, fragments, source.compiler_identity())
-        kernel = Kernel(cache() / "kernel" / digest, base.version, base.tree, base.directory / "objects")
+        kernel = Kernel(cache() / variant.name / digest, base.version, tree, base.directory / variant.objects)
         if kernel.directory.is_dir():
             os.utime(kernel.directory)
-            print(f"kernel: {kernel.release}, built before: {kernel.image}", flush=True)
+            print(f"{variant.name}: {kernel.release}, built before: {kernel.image}", flush=True)
             return kernel
         print(
-            f"kernel: building Linux {base.version} with {len(patches)} patches ({len(changed)} files rewritten); "
-            f"log: {_LOG}",
+            f"{variant.name}: building Linux {base.version} with {len(patches)} patches ({len(changed)} files "
+            f"rewritten); log: {_LOG}",
             flush=True,
         )
         begin = time.monotonic()
-        _build(kernel, config.merge(names), lock)
-        _publish(kernel, patches)
-        print(f"kernel: {kernel.release}, built in {time.monotonic() - begin:.0f} s: {kernel.image}", flush=True)
+        _build(kernel, wanted, lock)
+        _publish(kernel, patches, variant.keep)
+        seconds = time.monotonic() - begin
+        print(f"{variant.name}: {kernel.release}, built in {seconds:.0f} s: {kernel.image}", flush=True)
         return kernel
 
 
@@ -113,8 +143,8 @@ def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
         _drop_unfinished(kernel.objects, marker.stat().st_mtime)
     marker.touch()
     env = {**os.environ, "LC_ALL": "C", "KBUILD_VERBOSE": "0"}
-    env.pop("MAKEFLAGS", None)
-    env.pop("MAKELEVEL", None)
+    for name in ("MAKEFLAGS", "MAKELEVEL", "DEBUG"):
+        env.pop(name, None)
 
     def make(*targets: str, what: str, append: bool = True) -> None:
         with _LOG.open("ab" if append else "wb") as log:
@@ -174,7 +204,7 @@ def _errors() -> str:
     return "\n".join(f"  {line}" for line in lines[:20]) or proc.tail(_LOG)
 
 
-def _publish(kernel: Kernel, patches: Sequence[Patch]) -> None:
+def _publish(kernel: Kernel, patches: Sequence[Patch], keep: int) -> None:
     """Copies the results to a new directory and gives it its name when all is on the disk."""
     store = kernel.directory.parent
     store.mkdir(parents=True, exist_ok=True)
@@ -197,5 +227,5 @@ def _publish(kernel: Kernel, patches: Sequence[Patch]) -> None:
         shutil.rmtree(part, ignore_errors=True)
         raise LabError(Exit.BUILD, f"keeping the finished kernel in {store}: {error}") from error
     finished = sorted(store.glob("[0-9a-f]*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in finished[_KEEP:]:
+    for old in finished[keep:]:
         shutil.rmtree(old, ignore_errors=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 from lab.errors import Exit, LabError
 from lab.paths import KERNEL_DIR
 
-FRAGMENT = KERNEL_DIR / "config" / "lab.config"
-SERIES_FRAGMENT = KERNEL_DIR / "config" / "series.config"
+DIRECTORY = KERNEL_DIR / "config"
+FRAGMENT = DIRECTORY / "lab.config"
+SERIES_FRAGMENT = DIRECTORY / "series.config"
 """Options that exist only with the series applied."""
 
 _SET = re.compile(r"(CONFIG_\w+)=(.*)")

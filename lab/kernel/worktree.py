@@ -97,15 +97,27 @@ class Worktree:
         shutil.copy2(target, temporary)
         temporary.replace(saved)
 
-    def export(self, directory: Path) -> None:
-        """Copies the base, without the series, to `directory`, which must not exist."""
-        shutil.copytree(self._base.tree, directory, symlinks=True)
+    def export(self, directory: Path, link: bool = False) -> None:
+        """Copies the base, without the series, to `directory`, which must not exist. With `link` its files are
+        links to this tree's, for a directory of which no file is ever written in place."""
+        shutil.copytree(self._base.tree, directory, symlinks=True, copy_function=os.link if link else shutil.copy2)
         for path in self.known():
             source, target = self.pristine(path), directory / path
-            if source is None:
-                target.unlink(missing_ok=True)
-            else:
+            target.unlink(missing_ok=True)
+            if source is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
+
+    def stock(self) -> Path:
+        """A second tree, of the base alone, made on the first call. Builds are out of tree and `set` replaces
+        files instead of writing into them, so that the two can share what they have in common."""
+        tree = self._base.directory / "linux-stock"
+        if not tree.is_dir():
+            part = tree.with_name(".linux-stock")
+            shutil.rmtree(part, ignore_errors=True)
+            self.export(part, link=True)
+            part.rename(tree)
+        return tree
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -111,6 +111,15 @@ class Rewriting(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in (out / "mm").iterdir()), ["one.c", "three.c", "two.c"])
         self.assertEqual((out / "mm" / "one.c").read_text(), "a\nb\nc\n")
 
+    def test_the_stock_tree_stays_the_base(self) -> None:
+        self.worktree.set([Patch("1", _EDIT), Patch("2", _ADD)])
+        stock = self.worktree.stock()
+        self.worktree.set([Patch("1", _EDIT), Patch("2", _ADD), Patch("3", _REMOVE)])
+        self.worktree.set([])
+        self.assertEqual(self.worktree.stock(), stock)
+        self.assertEqual(sorted(path.name for path in (stock / "mm").iterdir()), ["one.c", "three.c", "two.c"])
+        self.assertEqual((stock / "mm" / "one.c").read_text(), "a\nb\nc\n")
+
 
 class Listing(unittest.TestCase):
     def test_series_file(self) -> None:
