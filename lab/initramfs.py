@@ -12,6 +12,7 @@ from lab.errors import Exit, LabError
 
 BUSYBOX = Path("/bin/busybox")
 _LIBRARY = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$")
+_HIDDEN = ("/dev/", "/proc/", "/sys/")
 _PASSWD = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
 _GROUP = b"root:x:0:\nnogroup:x:65534:\n"
 
@@ -75,12 +76,17 @@ def build(
             archive.symlink(f"/{name}", f"usr/{name}")
         else:
             archive.directory(f"/{name}")
-    for name in ("dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "mnt"):
+    for name in ("dev", "etc", "proc", "root", "run", "sys", "var", "mnt"):
         archive.directory(f"/{name}")
+    archive.directory("/tmp", 0o1777)
     archive.character_device("/dev/console", 5, 1)
 
     def place(guest: str, source: Path) -> None:
         target = _canonical(guest)
+        if target.startswith(_HIDDEN):
+            raise LabError(
+                Exit.HOST, f"{guest} cannot be given to the guest, whose own file systems cover it; keep it elsewhere"
+            )
         if target not in archive:
             archive.file(target, read(source), source.stat().st_mode & 0o7777)
 

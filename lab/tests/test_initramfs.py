@@ -85,6 +85,12 @@ class Closure(unittest.TestCase):
         for library in initramfs.libraries(shell):
             self.assertIn(str(library).removeprefix("/usr"), names)
 
+    def test_a_path_the_guest_covers_is_refused(self) -> None:
+        for path in ("/dev/shm/program", "/proc/program", "/sys/program"):
+            with self.subTest(path=path), self.assertRaises(LabError) as caught:
+                initramfs.build(io.BytesIO(), Path("/bin/sh"), files={path: Path("/bin/sh")})
+            self.assertIn(path, str(caught.exception))
+
     @unittest.skipUnless(shutil.which("cpio"), "cpio is not installed")
     def test_cpio_agrees(self) -> None:
         out = io.BytesIO()

@@ -17,8 +17,8 @@ pub fn mount_devices() -> Result<(), Failure> {
 
 /// The mounts a job may count on, and those a kernel may lack.
 pub fn mount_rest() -> Result<(), Failure> {
-    must("tmpfs", "/tmp", Some("mode=1777"))?;
-    must("tmpfs", "/run", Some("mode=755"))?;
+    scratch("/tmp", "mode=1777")?;
+    scratch("/run", "mode=755")?;
     must("cgroup2", "/sys/fs/cgroup", None)?;
     for (kind, target) in [
         ("bpf", "/sys/fs/bpf"),
@@ -50,6 +50,16 @@ pub fn mount_rest() -> Result<(), Failure> {
             .map_err(|cause| Failure::new(format!("link {link}"), cause))?;
     }
     Ok(())
+}
+
+/// A tmpfs of its own, unless programs of the job lie there: they keep their host paths, and a mount would hide
+/// them. The root is in memory as well.
+fn scratch(target: &str, data: &str) -> Result<(), Failure> {
+    let holds_files = std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some());
+    if holds_files {
+        return Ok(());
+    }
+    must("tmpfs", target, Some(data))
 }
 
 fn must(kind: &str, target: &str, data: Option<&str>) -> Result<(), Failure> {
