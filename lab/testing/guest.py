@@ -2,6 +2,7 @@
 """Tests that need the patched kernel: its selftests and the end-to-end tests of mthp_ext, in VMs."""
 
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,8 +47,49 @@ class _Run:
     parse: Callable[[str, Suite], None]
 
 
-def build_selftests(kernel: Kernel) -> Path:
-    """Builds the series' selftests from the patched source; the directory with the program and BPF objects."""
+@dataclass(frozen=True)
+class SelftestBoot(Boot):
+    """How a guest of a kernel selftest is started, and which of the program's tests run in it."""
+
+    only: tuple[str, ...] = ()
+    """Names of tests (of the fixture's: `child_attaches_first`); empty: all."""
+
+
+SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {}
+"""Boots of the selftest programs that need other than one usual guest: program -> what the run is called after
+the program's name -> boot. An empty name is the program's own."""
+
+
+@dataclass(frozen=True)
+class Selftests:
+    """The built selftests of a kernel's series."""
+
+    directory: Path
+    names: tuple[str, ...]
+    """The test programs, in the order of the Makefile."""
+
+    def job(self, program: str, kernel: Kernel, mode: Mode, boot: SelftestBoot | None = None, name: str = "") -> vm.Job:
+        """A guest that runs `program`, or the tests of it that `boot` names."""
+        boot = boot or SelftestBoot()
+        path = self.directory / program
+        # It looks for its BPF objects where it is itself.
+        files = {str(one): one for one in self.directory.glob("*.bpf.o")}
+        return vm.Job(
+            kernel=kernel.image,
+            argv=[str(path), *(word for test in boot.only for word in ("-t", test))],
+            programs=[path],
+            files=files,
+            memory_mib=1536,
+            mode=mode,
+            timeout_s=900,
+            append=boot.append,
+            env=boot.env,
+            name=name or f"test-{program}",
+        )
+
+
+def build_selftests(kernel: Kernel) -> Selftests:
+    """Builds the series' selftests from the patched source."""
     source = kernel.tree / "tools" / "testing" / "selftests" / "mthp"
     if not (source / "Makefile").exists():
         raise LabError(Exit.BUILD, f"the series has no selftests: {source} is missing")
@@ -56,31 +98,27 @@ def build_selftests(kernel: Kernel) -> Path:
     env = {**os.environ, "LC_ALL": "C"}
     for name in ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE"):
         env.pop(name, None)
-    proc.run(
-        ["make", "-C", str(source), f"OUTPUT={out}", "CC=gcc", "CLANG=clang-19", "BPF_CLANG=clang-19"],
-        log=BUILD / "log" / "selftests.log",
-        what="building the kernel selftests",
-        env=env,
-    )
-    return out
+    make = ["make", "-C", str(source), f"OUTPUT={out}", "CC=gcc", "CLANG=clang-19", "BPF_CLANG=clang-19"]
+    what = "building the kernel selftests"
+    proc.run([*make, f"-j{len(os.sched_getaffinity(0))}"], log=BUILD / "log" / "selftests.log", what=what, env=env)
+    # "COLLECTION:PROGRAM", one a line, is how kselftest's runners learn of the programs.
+    log = BUILD / "log" / "selftests-list.log"
+    proc.run([*make, "-s", "COLLECTION=mthp", "emit_tests"], log=log, what="listing the kernel selftests", env=env)
+    names = tuple(re.findall(r"^mthp:(\w+)$", log.read_text(errors="replace"), re.MULTILINE))
+    if not names:
+        raise LabError(Exit.BUILD, f"the series' selftests name no test program; see {log}")
+    return Selftests(out, names)
 
 
-def _selftest(kernel: Kernel, mode: Mode) -> _Run:
-    out = build_selftests(kernel)
-    program = out / "mthp_test"
-    # It looks for its BPF objects where it is itself.
-    files = {str(path): path for path in out.glob("*.bpf.o")}
-    job = vm.Job(
-        kernel=kernel.image,
-        argv=[str(program)],
-        programs=[program],
-        files=files,
-        memory_mib=1536,
-        mode=mode,
-        timeout_s=900,
-        name="test-selftests",
-    )
-    return _Run("kernel/mthp_test", job, tap.parse)
+def _selftests(kernel: Kernel, mode: Mode) -> list[_Run]:
+    built = build_selftests(kernel)
+    runs = []
+    for program in built.names:
+        for suffix, boot in SELFTEST_BOOTS.get(program, {"": SelftestBoot()}).items():
+            name = f"{program}-{suffix}" if suffix else program
+            job = built.job(program, kernel, mode, boot, f"test-{name}")
+            runs.append(_Run(f"kernel/{name}", job, tap.parse))
+    return runs
 
 
 def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> _Run:
@@ -118,7 +156,7 @@ def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> S
 
 def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
     """Runs everything, two guests at a time; `done` hears of each suite as it ends."""
-    runs = [_selftest(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
+    runs = [*_selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
 
     ended = threading.Event()
 

@@ -7,6 +7,7 @@ import unittest
 from pathlib import Path
 
 from lab.errors import Exit, LabError
+from lab.kernel.checkpatch import unlisted
 from lab.kernel.series import Patch, load
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
@@ -45,6 +46,18 @@ _SECOND = b"""\
  new
 +newer
 """
+
+
+class Maintainers(unittest.TestCase):
+    def test_new_files_need_an_entry(self) -> None:
+        patch = (_EDIT + _ADD).decode()
+        for entries, missing in (
+            ("F:\tmm/\n", []),
+            ("F:\tmm/ne*.c\n", []),
+            ("THE REST\nF:\t*\nF:\t*/\n", ["mm/new.c"]),
+            ("F:\tmm/one.c\n", ["mm/new.c"]),
+        ):
+            self.assertEqual(unlisted(patch, entries), missing, entries)
 
 
 class Rewriting(unittest.TestCase):
