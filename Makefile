@@ -4,12 +4,13 @@
 PYTHON ?= python3
 LAB := env PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
 SCALE ?=
-export DIR BASE UPDATE DEBUG KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+CASE ?=
+export DIR BASE UPDATE DEBUG BOOT KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch build test lint demo clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -38,6 +39,15 @@ kernel-patches: ## write the commits of that tree back to kernel/patches/ (DIR=.
 
 checkpatch: ## run the kernel's checkpatch.pl --strict over the series
 	@exec $(LAB) checkpatch
+
+config-matrix: ## compile what the series touches with options off, for arm64 and 32 bit (CASE=PSI, BOOT=1)
+	@exec $(LAB) config-matrix $(CASE)
+
+bisect: ## build and boot the series patch by patch
+	@exec $(LAB) bisect
+
+sparse: ## run sparse over what the series touches, against the same without the series
+	@exec $(LAB) sparse
 
 lint: ## only the linters
 	@exec $(LAB) lint

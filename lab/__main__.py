@@ -56,6 +56,31 @@ def _checkpatch(_: argparse.Namespace) -> int:
     return checkpatch.run()
 
 
+def _config_matrix(args: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.kernel import matrix
+
+    need = setup.Need.KERNEL | setup.Need.CHECKS
+    setup.ensure(need | (setup.Need.PROGRAM | setup.Need.VM if args.boot else setup.Need(0)))
+    return matrix.run(args.case, args.boot)
+
+
+def _bisect(args: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.kernel import bisect
+
+    setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | (setup.Need.VM if args.boot else setup.Need(0)))
+    return bisect.run(args.boot)
+
+
+def _sparse(_: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.kernel import sparse
+
+    setup.ensure(setup.Need.KERNEL | setup.Need.CHECKS)
+    return sparse.run()
+
+
 def _build(_: argparse.Namespace) -> int:
     from lab import programs, setup
 
@@ -146,6 +171,17 @@ def _parser() -> argparse.ArgumentParser:
         help="commit the series starts above, for a tree that kernel-tree did not make",
     )
     add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
+    matrix = add("config-matrix", _config_matrix, "compile what the series touches with options off, and elsewhere")
+    matrix.add_argument(
+        "--boot",
+        action="store_true",
+        default=os.environ.get("BOOT", "") == "1",
+        help="also boot the kernel without PSI, and run selftests in it (also: BOOT=1)",
+    )
+    matrix.add_argument("case", nargs="*", help="only these (and the reference they are compared with)")
+    bisect = add("bisect", _bisect, "build and boot the series patch by patch")
+    bisect.add_argument("--no-boot", dest="boot", action="store_false", help="only build")
+    add("sparse", _sparse, "run sparse over what the series touches")
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
     test.add_argument("--only", action="append", metavar="PART", help="run only lint, host or vm (may repeat)")

@@ -25,8 +25,9 @@ class Need(Flag):
     VM = auto()
     REDIS = auto()
     LINT = auto()
+    CHECKS = auto()
     DEMO = PROGRAM | KERNEL | VM | REDIS
-    ALL = KERNEL | PROGRAM | VM | REDIS | LINT
+    ALL = KERNEL | PROGRAM | VM | REDIS | LINT | CHECKS
 
 
 # Debian packages by need; "a|b": either will do, the first is the one to install. The names are the same in
@@ -41,6 +42,8 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
     Need.VM: ("qemu-system-x86", "busybox-static|busybox"),
     Need.REDIS: ("redis-tools",),
     Need.LINT: ("python3-venv",),
+    # Another architecture by clang, which is a second compiler too and tens of times smaller than a cross gcc.
+    Need.CHECKS: ("clang-19", "llvm-19", "lld-19", "sparse"),
 }  # fmt: skip
 
 RUST_OLDEST = (1, 85)

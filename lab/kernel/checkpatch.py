@@ -23,8 +23,8 @@ def unlisted(patch: str, maintainers: str) -> list[str]:
     ]
 
 
-def run() -> int:
-    """checkpatch.pl --strict over every patch; 1 if it has anything to say."""
+def complaints() -> dict[str, str]:
+    """What checkpatch.pl --strict says about each patch, in order; empty where it is content."""
     patches = load()
     if not patches:
         raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
@@ -32,7 +32,7 @@ def run() -> int:
         base = source.get()
         Worktree(base).set(patches)
         maintainers = (base.tree / "MAINTAINERS").read_text(errors="replace")
-        bad = 0
+        said: dict[str, str] = {}
         for patch in patches:
             # checkpatch.pl asks for an entry in MAINTAINERS with every patch that adds files but does not touch it. It
             # does not look whether there is one; here somebody does.
@@ -47,8 +47,18 @@ def run() -> int:
                 text=True,
                 check=False,
             )  # fmt: skip
-            if done.returncode != 0 or done.stdout.strip():
-                bad += 1
-                print(f"{patch.name}:\n{(done.stdout + done.stderr).strip()}\n")
-    print(f"checkpatch: {len(patches) - bad} of {len(patches)} patches clean")
+            text = (done.stdout + done.stderr).strip()
+            bad = done.returncode != 0 or done.stdout.strip()
+            said[patch.name] = (text or f"exit code {done.returncode}") if bad else ""
+    return said
+
+
+def run() -> int:
+    """Prints what checkpatch.pl says; 1 if it is not content with every patch."""
+    said = complaints()
+    for name, text in said.items():
+        if text:
+            print(f"{name}:\n{text}\n")
+    bad = sum(bool(text) for text in said.values())
+    print(f"checkpatch: {len(said) - bad} of {len(said)} patches clean")
     return Exit.TESTS if bad else Exit.OK

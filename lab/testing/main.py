@@ -3,14 +3,15 @@
 
 import sys
 import threading
+import time
 
 from lab import accel, results, setup
 from lab.errors import Exit, LabError
-from lab.kernel import build
+from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
 from lab.testing import demo, guest, host
 from lab.testing import lint as linters
-from lab.testing.result import Status, Suite, total
+from lab.testing.result import Status, Suite, Test, total
 
 _DETAIL_LINES = 30
 _print_lock = threading.Lock()
@@ -56,8 +57,19 @@ def _host(suites: list[Suite], rust: list[host.RustTest]) -> None:
         suites.append(suite)
 
 
+def _checkpatch(suites: list[Suite]) -> None:
+    begin = time.monotonic()
+    suite = Suite("kernel/checkpatch")
+    for name, text in checkpatch.complaints().items():
+        suite.tests.append(Test(name, Status.FAILED if text else Status.PASSED, text))
+    suite.seconds = time.monotonic() - begin
+    _show(suite)
+    suites.append(suite)
+
+
 def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     kernel = build.ensure()
+    _checkpatch(suites)
     mode, why = accel.best(kernel.image)
     print(f"test: in guests, {mode} ({why})", flush=True)
     suites += guest.run(kernel, rust, mode, _show)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the configuration matrix, the patch-by-patch build and sparse conclude from what they see."""
+
+import unittest
+from collections import Counter
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.kernel import bisect, kbuild, matrix, sparse
+from lab.kernel.series import Patch, load
+
+
+def _patch(*files: str) -> Patch:
+    return Patch("p", "".join(f"--- a/{file}\n+++ b/{file}\n" for file in files).encode())
+
+
+class Touched(unittest.TestCase):
+    def test_c_files_of_the_kernel_alone_and_included_ones_by_their_object(self) -> None:
+        patches = [
+            _patch("mm/memory.c", "include/linux/huge_mm.h", "mm/Kconfig"),
+            _patch("mm/memory.c", "kernel/sched/psi.c", "tools/lib/bpf/libbpf.c", "Documentation/x.c"),
+        ]
+        self.assertEqual(kbuild.touched(patches), ["kernel/sched/build_utility.o", "mm/memory.o"])
+
+    def test_the_series_touches_what_it_is_about(self) -> None:
+        self.assertLessEqual({"mm/bpf_mthp.o", "kernel/bpf/bpf_struct_ops.o"}, set(kbuild.touched(load())))
+
+
+class Warnings(unittest.TestCase):
+    def test_of_every_tool(self) -> None:
+        log = "  CC mm/a.o\na.c:1:2: warning: unused\nWarning: a.c:3 not described\nWARNING: modpost: x\nno warning\n"
+        self.assertEqual(len(kbuild.warnings(log)), 3)
+
+
+class Symbols(unittest.TestCase):
+    REFERENCE = frozenset({"there", "gone", "unused"})
+
+    def test_a_missing_stub_is_found(self) -> None:
+        nm = "/o/a.o:00000000 T there\n/o/a.o:         U gone\n/o/b.o:         U printk\n"
+        self.assertEqual(matrix.unmet(set(self.REFERENCE), nm), ["gone is used but not there: a.o"])
+
+    def test_what_others_define_is_not_our_business(self) -> None:
+        self.assertEqual(matrix.unmet(set(self.REFERENCE), "/o/a.o:         U printk\n"), [])
+
+    def test_a_64_bit_division_is_found_without_a_reference(self) -> None:
+        self.assertEqual(len(matrix.unmet(set(), "/o/a.o:         U __udivdi3\n")), 1)
+
+
+class Configuration(unittest.TestCase):
+    CASE = matrix.Case("x", off=("PSI",), on=("ARM64_64K_PAGES",))
+
+    def test_an_option_that_stays_on_is_a_problem(self) -> None:
+        good = {"CONFIG_BPF_TRANSPARENT_HUGEPAGE": "y", "CONFIG_ARM64_64K_PAGES": "y"}
+        self.assertEqual(matrix.judge_config(self.CASE, good), [])
+        self.assertEqual(len(matrix.judge_config(self.CASE, {**good, "CONFIG_PSI": "y"})), 1)
+        self.assertEqual(len(matrix.judge_config(self.CASE, {})), 2)
+
+    def test_the_reference_comes_first_and_names_are_checked(self) -> None:
+        self.assertEqual([case.name for case in matrix.select(["PSI"])], ["all-on", "PSI"])
+        self.assertEqual(len(matrix.select([])), len(matrix.CASES))
+        with self.assertRaises(LabError):
+            matrix.select(["PSY"])
+
+    def test_names_are_unique(self) -> None:
+        self.assertEqual(len({case.name for case in matrix.CASES}), len(matrix.CASES))
+
+
+class Parts(unittest.TestCase):
+    def test_what_must_be_built(self) -> None:
+        for files, wanted in (
+            (("Documentation/a.rst", "MAINTAINERS"), []),
+            (("kernel/bpf/a.c", "MAINTAINERS"), ["kernel"]),
+            (("include/uapi/linux/bpf.h", "tools/include/uapi/linux/bpf.h"), ["kernel", "libbpf", "bpftool"]),
+            (("tools/bpf/bpftool/link.c",), ["bpftool"]),
+            (("tools/testing/selftests/Makefile", "tools/testing/selftests/mthp/a.c"), ["selftests"]),
+        ):
+            self.assertEqual(bisect.parts(_patch(*files)), wanted, files)
+
+
+class Sparse(unittest.TestCase):
+    TREE = Path("/src/linux")
+
+    def test_complaints_lose_their_lines(self) -> None:
+        log = (
+            "  CHECK   /src/linux/mm/a.c\n"
+            "/src/linux/mm/a.c:10:3: warning: incorrect type\n"
+            "/src/linux/mm/a.c:20: warning: incorrect type\n"
+            "/src/linux/mm/a.c:5:1:    expected int\n"
+            "/src/linux/include/b.h:5:1: error: bad\n"
+        )
+        found = sparse.complaints(log, self.TREE)
+        self.assertEqual(found, {"mm/a.c: warning: incorrect type": 2, "include/b.h: error: bad": 1})
+
+    def test_only_more_of_the_same_is_new(self) -> None:
+        line = "a.c: warning: w"
+        self.assertEqual(sparse.fresh(Counter({line: 2}), Counter({line: 2}), set()), [])
+        self.assertEqual(sparse.fresh(Counter({line: 3}), Counter({line: 2}), set()), [line])
+
+    def test_kfuncs_need_no_header_others_do(self) -> None:
+        text = "__bpf_kfunc void one(struct cgroup *c)\n{\n}\n__bpf_kfunc u64\ntwo(int a)\nvoid three(void)\n"
+        self.assertEqual(sparse.kfuncs(text), {"one", "two"})
+        found = Counter(
+            f"a.c: warning: symbol '{name}' was not declared. Should it be static?" for name in ("one", "three")
+        )
+        self.assertEqual(len(sparse.fresh(found, Counter(), sparse.kfuncs(text))), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
