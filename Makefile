@@ -10,7 +10,7 @@ export DIR BASE UPDATE DEBUG BOOT KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo bench clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -18,6 +18,9 @@ help: ## show this list
 
 demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size)
 	@exec $(LAB) demo $(if $(SCALE),--scale $(SCALE))
+
+bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/bench.md)
+	@exec $(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)')
 
 test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
 	@exec $(LAB) test

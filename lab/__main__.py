@@ -107,6 +107,12 @@ def _demo(args: argparse.Namespace) -> int:
     return main([*(["--scale", args.scale] if args.scale else []), *args.rest])
 
 
+def _bench(args: argparse.Namespace) -> int:
+    from lab.bench.__main__ import main
+
+    return main(args.rest)
+
+
 def _vm(args: argparse.Namespace) -> int:
     from lab import accel, setup, vm
     from lab.kernel import build
@@ -189,6 +195,8 @@ def _parser() -> argparse.ArgumentParser:
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
     demo.add_argument("--scale", help="how large (see docs/lab.md)")
     demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
+    bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
+    bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
     one = add("vm", _vm, "run a command in a guest")
     one.add_argument("--kernel", type=Path, help="image (default: the one `make kernel` builds)")
     one.add_argument("--mode", choices=["kvm", "tcg", "icount"], help="default: the fastest that works")

@@ -26,8 +26,10 @@ class Need(Flag):
     REDIS = auto()
     LINT = auto()
     CHECKS = auto()
+    WORKLOADS = auto()
     DEMO = PROGRAM | KERNEL | VM | REDIS
-    ALL = KERNEL | PROGRAM | VM | REDIS | LINT | CHECKS
+    BENCH = DEMO | WORKLOADS
+    ALL = BENCH | LINT | CHECKS
 
 
 # Debian packages by need; "a|b": either will do, the first is the one to install. The names are the same in
@@ -41,6 +43,7 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
     Need.PROGRAM: ("clang-19", "llvm-19", "gcc", "make", "libc6-dev", "libelf-dev", "zlib1g-dev", "pkgconf|pkg-config"),
     Need.VM: ("qemu-system-x86", "busybox-static|busybox"),
     Need.REDIS: ("redis-tools",),
+    Need.WORKLOADS: ("stress", "python3-minimal", "libjemalloc2", "dash", "grep", "coreutils"),
     Need.LINT: ("python3-venv",),
     # Another architecture by clang, which is a second compiler too and tens of times smaller than a cross gcc.
     Need.CHECKS: ("clang-19", "llvm-19", "lld-19", "sparse"),

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from lab.demo.cells import Cell
+from lab.report.stats import Figure, figure
 
 LATENCIES = ("avg_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms")
 
@@ -143,25 +144,6 @@ def _samples(records: list[dict[str, Any]], start: int) -> list[Sample]:
             )
         )
     return samples
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Several runs' values of one metric."""
-
-    median: float
-    least: float
-    most: float
-
-    @property
-    def spread(self) -> float:
-        """(most - least) / median; 0 for a single run."""
-        return (self.most - self.least) / self.median if self.median else 0.0
-
-
-def figure(values: list[float]) -> Figure:
-    """Median and extremes; `values` must not be empty."""
-    return Figure(statistics.median(values), min(values), max(values))
 
 
 class Table:

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from lab.demo import svg
 from lab.demo.cells import ARM, LIMITS, Arm, Scale, command
 from lab.demo.outcome import Decision, Run, Table
-from lab.demo.style import CSS
-from lab.demo.text import NOTE, ROWS, change, count, fate, gate_value, killed_at, number
+from lab.demo.text import ROWS, change, count, fate, killed_at, number
+from lab.report import svg
+from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section
+from lab.report.style import CSS
 from lab.results import Gate
 
 _CHARTS = (
@@ -44,7 +45,7 @@ def render(table: Table, gates: Sequence[Gate], scale: Scale, environment: dict[
         *(_charts(table, limit) for limit in limits),
         "</section>",
         *_timelines(table, limits, scale),
-        _gates(gates),
+        gates_section(gates),
         _environment(environment, scale, when),
         "</main></body></html>",
     ]
@@ -161,7 +162,7 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
         out.append(f"<h3>{escape(_title(limit, scale))}</h3><div class='grid wide'>{''.join(charts)}</div>")
     if not out:
         return []
-    legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in _LEGEND)
+    legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in BANDS)
     return [
         "<section><h2>Decisions against pressure</h2>",
         "<p class='note'>First run of each cell; guest time. Above: the memory and its limit. Strip: "
@@ -172,21 +173,6 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
     ]
 
 
-_LEGEND = (
-    ("huge", "2 MiB and all smaller sizes"),
-    ("middle", "128 KiB to 1 MiB"),
-    ("little", "16 to 64 KiB"),
-    ("base", "4 KiB only"),
-    ("off", "no policy"),
-)
-
-
-def _band_css(orders: int) -> str:
-    """Class of a set of orders by its largest: 9 is 2 MiB with base pages of 4 KiB."""
-    largest = orders.bit_length() - 1
-    return "huge" if largest >= 9 else "middle" if largest >= 5 else "little" if largest >= 2 else "base"
-
-
 def _timeline(run: Run, scale: Scale) -> str:
     span = max(run.elapsed_s, 0.001)
     bands = []
@@ -195,7 +181,7 @@ def _timeline(run: Run, scale: Scale) -> str:
         for now, after in zip(changes, [*changes[1:], None], strict=True):
             end = after.t_s if after else span
             bands.append(
-                svg.Band(now.t_s, end, _band_css(now.fault_orders), f"{now.to} ({now.why}) from {now.t_s:.2f} s")
+                svg.Band(now.t_s, end, band_css(now.fault_orders), f"{now.to} ({now.why}) from {now.t_s:.2f} s")
             )
     events = []
     if run.killed_s is not None:
@@ -206,7 +192,7 @@ def _timeline(run: Run, scale: Scale) -> str:
     return svg.timeline(
         span,
         [(s[0], s[1]) for s in samples],
-        float(scale.limit_bytes),
+        [(0.0, float(scale.limit_bytes))],
         [(s[0], s[2]) for s in samples],
         bands,
         events,
@@ -223,20 +209,6 @@ def _thin(run: Run, most: int = 240) -> list[tuple[float, float, float]]:
     return out
 
 
-def _gates(gates: Sequence[Gate]) -> str:
-    if not gates:
-        return ""
-    rows = "".join(
-        f"<tr class='{'ok' if one.ok else 'failed'}'><td>{'ok' if one.ok else 'FAILED'}</td>"
-        f"<td>{escape(one.name)}</td><td>{escape(gate_value(one))}</td><td>{escape(one.bound)}</td></tr>"
-        for one in gates
-    )
-    return (
-        "<section><h2>Gates</h2><div class='scroll'><table class='gates'><thead><tr><th></th><th>figure</th>"
-        f"<th>value</th><th>bound</th></tr></thead><tbody>{rows}</tbody></table></div></section>"
-    )
-
-
 def _environment(environment: dict[str, Any], scale: Scale, when: str) -> str:
     rows = {
         "when": when,
@@ -244,9 +216,4 @@ def _environment(environment: dict[str, Any], scale: Scale, when: str) -> str:
         "guest memory": f"{scale.memory_mib} MiB, swap on zram (lz4)",
         **environment,
     }
-    body = "".join(
-        f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
-        for name, value in rows.items()
-        if value is not None
-    )
-    return f"<section><h2>Environment</h2><div class='scroll'><table class='plain'>{body}</table></div></section>"
+    return environment_section(rows)

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs cells, two at a time, each in a guest of its own, and shows how far they are."""
+"""Runs the demo's cells, two at a time, each in a guest of its own."""
 
-import os
-import sys
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import proc, programs, vm
+from lab import programs, vm
+from lab import schedule as guests
 from lab.demo.cells import Cell
 from lab.demo.outcome import Run, read
 from lab.errors import Exit, LabError
+from lab.schedule import Progress
+
+Finished = guests.Finished[Run]
+"""What came out of a plan."""
 
 
 @dataclass(frozen=True)
@@ -26,69 +27,17 @@ class Programs:
     benchmark: Path
 
 
-@dataclass
-class Progress:
-    """What is shown while cells run: live lines on a terminal, a line per event elsewhere."""
-
-    total: int
-    live: bool = field(default_factory=lambda: sys.stdout.isatty())
-    done: int = 0
-    _running: dict[str, str] = field(default_factory=dict)
-    _lines: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def start(self, cell: Cell) -> None:
-        """A cell begins."""
-        with self._lock:
-            self._running[cell.label] = "booting"
-            self._draw()
-
-    def record(self, cell: Cell, record: dict[str, Any], begun: float) -> None:
-        """A record came from a guest."""
-        if not self.live:
-            return
-        kind = record.get("type")
-        with self._lock:
-            if kind == "begin":
-                self._running[cell.label] = "running"
-            elif kind == "progress":
-                rate = f"{record.get('overall', 0):,.0f} requests/s"
-                self._running[cell.label] = f"{rate}, {time.monotonic() - begun:.0f} s"
-            elif kind == "policy" and record.get("event") == "decision" and record.get("cgroup") == "/redis":
-                self._running[cell.label] = f"policy: {record.get('to')} ({record.get('why')})"
-            else:
-                return
-            self._draw()
-
-    def end(self, cell: Cell, text: str) -> None:
-        """A cell is done."""
-        with self._lock:
-            self._running.pop(cell.label, None)
-            self.done += 1
-            self._clear()
-            print(f"[{self.done:2}/{self.total}] {cell.label}: {text}", flush=True)
-            self._draw()
-
-    def close(self) -> None:
-        """Leaves the terminal tidy."""
-        with self._lock:
-            self._running.clear()
-            self._clear()
-
-    def _clear(self) -> None:
-        if self.live and self._lines:
-            sys.stdout.write(f"\x1b[{self._lines}A\x1b[J")
-            self._lines = 0
-
-    def _draw(self) -> None:
-        if not self.live:
-            return
-        self._clear()
-        width = os.get_terminal_size().columns
-        for label, text in self._running.items():
-            sys.stdout.write(f"        {label}: {text}"[: width - 1] + "\n")
-        self._lines = len(self._running)
-        sys.stdout.flush()
+def _record(progress: Progress, cell: Cell, record: dict[str, Any], begun: float) -> None:
+    if not progress.live:
+        return
+    kind = record.get("type")
+    if kind == "begin":
+        progress.show(cell.label, "running")
+    elif kind == "progress":
+        rate = f"{record.get('overall', 0):,.0f} requests/s"
+        progress.show(cell.label, f"{rate}, {time.monotonic() - begun:.0f} s")
+    elif kind == "policy" and record.get("event") == "decision" and record.get("cgroup") == "/redis":
+        progress.show(cell.label, f"policy: {record.get('to')} ({record.get('why')})")
 
 
 def outcome_line(run: Run) -> str:
@@ -106,7 +55,7 @@ def outcome_line(run: Run) -> str:
 def run_cell(cell: Cell, kernel: Path, mode: vm.Mode, programs_: Programs, progress: Progress) -> Run:
     """Boots the cell's guest and returns what it measured."""
     begun = time.monotonic()
-    progress.start(cell)
+    progress.show(cell.label, "booting")
     server, benchmark = programs_.server.resolve(), programs_.benchmark.resolve()
     job = vm.Job(
         kernel=kernel,
@@ -119,7 +68,7 @@ def run_cell(cell: Cell, kernel: Path, mode: vm.Mode, programs_: Programs, progr
         timeout_s=cell.scale.timeout_s,
         name=f"demo-{cell.name}",
     )
-    outcome = vm.run(job, lambda record: progress.record(cell, record, begun))
+    outcome = vm.run(job, lambda record: _record(progress, cell, record, begun))
     outcome.check(cell.label)
     if outcome.splats:
         raise LabError(
@@ -131,51 +80,20 @@ def run_cell(cell: Cell, kernel: Path, mode: vm.Mode, programs_: Programs, progr
         raise LabError(
             Exit.GUEST_FAILED, f"{cell.label}: its records make no sense: {error}; {outcome.output}"
         ) from error
-    progress.end(cell, outcome_line(run))
+    progress.end(cell.label, outcome_line(run))
     return run
 
 
-@dataclass(frozen=True)
-class Finished:
-    """What came out of a plan."""
-
-    runs: list[Run]
-    errors: list[LabError]
-    interrupted: bool
-
-
 def run_all(cells: Sequence[Cell], kernel: Path, mode: vm.Mode, programs_: Programs, width: int) -> Finished:
-    """Runs `cells`, `width` at a time. A cell that fails does not stop the others; an interrupt stops all and keeps
-    what was measured."""
+    """Runs `cells`, `width` at a time; see lab.schedule.run_all."""
     programs.guest()
     progress = Progress(len(cells))
-    runs: list[Run] = []
-    errors: list[LabError] = []
-    interrupted = False
-    pool = ThreadPoolExecutor(width)
-    futures: list[tuple[Cell, Future[Run]]] = [
-        (cell, pool.submit(run_cell, cell, kernel, mode, programs_, progress)) for cell in cells
-    ]
     try:
-        for cell, future in futures:
-            try:
-                runs.append(future.result())
-            except LabError as error:
-                errors.append(error)
-                progress.end(cell, f"failed: {str(error).splitlines()[0]}")
-    except BaseException as stop:
-        pool.shutdown(wait=False, cancel_futures=True)
-        # The threads wait for their guests; one may be about to start its guest only now.
-        while not all(future.done() for _, future in futures):
-            proc.stop_all()
-            time.sleep(0.1)
-        if not isinstance(stop, KeyboardInterrupt):
-            raise
-        interrupted = True
-        seen = {id(run) for run in runs}
-        done = [f.result() for _, f in futures if not f.cancelled() and f.exception() is None]
-        runs += [run for run in done if id(run) not in seen]
+        return guests.run_all(
+            cells,
+            lambda cell: run_cell(cell, kernel, mode, programs_, progress),
+            lambda cell, error: progress.end(cell.label, f"failed: {str(error).splitlines()[0]}"),
+            width,
+        )
     finally:
         progress.close()
-        pool.shutdown()
-    return Finished(runs, errors, interrupted)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The proposal's tables, for a terminal."""
 
-from collections.abc import Sequence
-
 from lab.demo.cells import ARM, LIMITS
 from lab.demo.outcome import Run, Table
+from lab.report.parts import NOTE, gate_lines
 from lab.results import Gate
 
 ROWS = (
@@ -19,13 +18,6 @@ ROWS = (
     ("flips", "policy flips", 0),
 )
 """(metric, label, +1 if more is better, -1 if less is, 0 if no change is shown)"""
-
-NOTE = {
-    "icount": "Guest time is counted in instructions (1 instruction = 1 ns) under emulation, which models no TLB and\n"
-    "no cache: the figures repeat and show how much work is done, not how fast your machine is.",
-    "tcg": "Emulated, with the host's own noise and without a model of TLB and cache: read the order, not the figures.",
-    "kvm": "Measured under KVM on this host.",
-}
 
 
 def number(value: float) -> str:
@@ -121,18 +113,6 @@ def spread_line(table: Table) -> str:
         "Medians of repeated runs; rps of the runs of a cell differ by at most "
         f"{worst * 100:.1f}% ({LIMITS[limit]}, {arm})."
     )
-
-
-def gate_value(one: Gate) -> str:
-    """A gate's value as it is shown."""
-    if one.value is None:
-        return "not measured"
-    return one.value if isinstance(one.value, str) else f"{one.value:.4g}"
-
-
-def gate_lines(gates: Sequence[Gate]) -> list[str]:
-    """The gates as a list."""
-    return [f"  {'ok  ' if one.ok else 'FAIL'}  {one.name}: {gate_value(one)} ({one.bound})" for one in gates]
 
 
 def report(table: Table, gates: list[Gate], limit_bytes: int, mode: str) -> str:

@@ -9,7 +9,7 @@ from lab import accel, results, setup
 from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
-from lab.testing import demo, guest, host
+from lab.testing import bench, demo, guest, host
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, Test, total
 
@@ -74,9 +74,13 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     print(f"test: in guests, {mode} ({why})", flush=True)
     suites += guest.run(kernel, rust, mode, _show)
     print("test: the demo at its smallest", flush=True)
-    suite = demo.run(kernel)
-    _show(suite)
-    suites.append(suite)
+    smallest = demo.run(kernel)
+    _show(smallest)
+    suites.append(smallest)
+    print("test: two cases of the benchmark suite at their smallest", flush=True)
+    smallest = bench.run(kernel)
+    _show(smallest)
+    suites.append(smallest)
     return kernel, mode
 
 
@@ -88,7 +92,7 @@ def test(only: list[str] | None = None) -> int:
             raise LabError(Exit.USAGE, f"there is no part {part!r}; there are: {', '.join(PARTS)}")
     need = setup.Need.PROGRAM
     need |= setup.Need.LINT if "lint" in parts else setup.Need(0)
-    need |= setup.Need.DEMO if "vm" in parts else setup.Need(0)
+    need |= setup.Need.BENCH if "vm" in parts else setup.Need(0)
     setup.ensure(need)
     suites: list[Suite] = []
     kernel: Kernel | None = None

@@ -2,9 +2,15 @@
 //! What runs inside the lab's virtual machine. As PID 1 (`lab-guest init`) it sets the guest up, runs one
 //! job and reports how it ended; its other commands are workloads that a job may start.
 
+mod bench;
+mod clock;
+mod failure;
 mod init;
+mod knobs;
+mod policy;
 mod redis;
 mod results;
+mod sampler;
 
 use std::process::ExitCode;
 
@@ -13,11 +19,12 @@ fn main() -> ExitCode {
     match args.next().as_deref() {
         Some("init") => init::main(),
         Some("redis") => redis::main(args.next().as_deref()),
+        Some("bench") => bench::main(args.next().as_deref()),
         // The kernel starts /init without arguments.
         None if std::process::id() == 1 => init::main(),
         other => {
             eprintln!(
-                "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), redis",
+                "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), redis, bench",
                 other.unwrap_or("(nothing)")
             );
             ExitCode::from(2)

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use nix::time::{ClockId, clock_gettime};
@@ -22,6 +23,14 @@ impl Results {
         let path = std::env::var_os("LAB_RESULTS").ok_or_else(|| {
             io::Error::other("LAB_RESULTS is not set: this runs in the lab's guest only")
         })?;
+        Self::to(Path::new(&path))
+    }
+
+    /// Writes to an existing file or FIFO.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn to(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).open(path)?;
         Ok(Self {
             file: Mutex::new(file),

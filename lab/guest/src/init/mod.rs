@@ -10,7 +10,6 @@ mod ports;
 mod relay;
 mod setup;
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -22,30 +21,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
+use crate::failure::Failure;
 use job::Job;
-
-/// A step of the guest's start that failed, named for the host's report.
-#[derive(Debug)]
-pub struct Failure {
-    step: String,
-    cause: io::Error,
-}
-
-impl Failure {
-    /// Names the step that `cause` stopped.
-    pub fn new(step: impl Into<String>, cause: impl Into<io::Error>) -> Self {
-        Self {
-            step: step.into(),
-            cause: cause.into(),
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.step, self.cause)
-    }
-}
 
 /// How the job's first process ended.
 enum End {

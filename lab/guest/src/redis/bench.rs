@@ -9,14 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::time::TimeSpec;
-use nix::time::{ClockId, clock_settime};
-use nix::unistd::getpid;
 use serde_json::json;
 
-use super::Failure;
 use super::cell::Cell;
-use super::host::{Group, read};
+use crate::clock::seed_redis_benchmark;
+use crate::failure::Failure;
+use crate::knobs::{Group, read};
 use crate::results::{Results, now_ms};
 
 const SOCKET: &str = "/run/redis.sock";
@@ -143,7 +141,7 @@ pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<B
     let seed = i64::from(cell.seed);
     // SAFETY: two system calls are all that happens between fork and exec.
     unsafe {
-        command.pre_exec(move || set_seed(seed));
+        command.pre_exec(move || seed_redis_benchmark(seed));
     }
     let begin = now_ms();
     let mut child = command
@@ -210,13 +208,6 @@ pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<B
         server_died_ms,
         served_hint,
     })
-}
-
-/// redis-benchmark seeds its keys with `time(NULL) ^ getpid()`. With the wall clock set to fit, all arms get the
-/// same keys in the same order; everything that measures time here goes by the monotonic clock.
-fn set_seed(seed: i64) -> std::io::Result<()> {
-    let time = TimeSpec::new(seed ^ i64::from(getpid().as_raw()), 0);
-    Ok(clock_settime(ClockId::CLOCK_REALTIME, time)?)
 }
 
 /// All of the benchmark's output but its progress, the last overall rate, and when that was, ms after the start.

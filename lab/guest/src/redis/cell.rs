@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::Failure;
+use crate::failure::Failure;
 
 /// The file that limits the cgroup.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -63,5 +63,21 @@ impl Cell {
             std::fs::read_to_string(path).map_err(|e| Failure::new(format!("read {path}"), e))?;
         serde_json::from_str(&text)
             .map_err(|e| Failure::other(format!("parse {path}"), e.to_string()))
+    }
+    /// Settings of the server's cgroup.
+    pub fn limits(&self) -> Vec<(String, String)> {
+        let file = match self.limit {
+            Limit::None => return Vec::new(),
+            Limit::High => "memory.high",
+            Limit::Max => "memory.max",
+        };
+        vec![(file.to_owned(), self.limit_bytes.to_string())]
+    }
+
+    /// The arm's policy as a command, if it has one.
+    pub fn policy_command(&self) -> Option<Vec<String>> {
+        let name = self.policy.as_ref()?;
+        let words = [self.mthp_ext.as_str(), "run", "--json", "--policy", name];
+        Some(words.map(str::to_owned).to_vec())
     }
 }

@@ -3,48 +3,20 @@
 
 mod bench;
 mod cell;
-mod host;
-mod policy;
-mod sampler;
+mod watch;
 
-use std::fmt;
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::failure::Failure;
+use crate::knobs;
+use crate::policy::Policy;
 use crate::results::{Results, now_ms};
+use crate::sampler::Sampler;
 use cell::Cell;
-
-/// What stopped a cell before there was a result.
-#[derive(Debug)]
-pub struct Failure {
-    what: String,
-    cause: io::Error,
-}
-
-impl Failure {
-    /// Names the step that `cause` stopped.
-    pub fn new(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
-        Self {
-            what: what.into(),
-            cause: cause.into(),
-        }
-    }
-
-    /// A failure that no system call reported.
-    pub fn other(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self::new(what, io::Error::other(why.into()))
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.cause)
-    }
-}
 
 /// `lab-guest redis CELL.json`: runs the cell; 0 when it was measured, whatever the outcome was.
 pub fn main(path: Option<&str>) -> ExitCode {
@@ -65,27 +37,29 @@ fn run(path: &str) -> Result<(), Failure> {
     let cell = Cell::read(path)?;
     let results =
         Arc::new(Results::open().map_err(|e| Failure::new("open the results channel", e))?);
-    host::prepare(&cell)?;
-    let group = host::Group::create("redis", &cell)?;
-    let policy = policy::Policy::start(&cell, &results)?;
+    knobs::thp(&cell.thp)?;
+    knobs::swap(cell.swap_bytes, cell.min_free_kbytes)?;
+    let group = knobs::Group::create("redis", &cell.limits())?;
+    let policy = Policy::start(cell.policy_command().as_deref(), &results)?;
     let mut server = bench::Server::start(&group, &cell)?;
 
-    let before = host::Swapped::read()?;
+    let before = Swapped::read()?;
     let begin = now_ms();
     send(
         &results,
-        json!({"type": "begin", "t_ms": begin, "release": host::release()?}),
+        json!({"type": "begin", "t_ms": begin, "release": knobs::release()?}),
     )?;
-    let sampler = sampler::Sampler::start(
-        group.path.clone(),
-        Duration::from_millis(cell.sample_ms),
-        &results,
-    );
+    let sampler = {
+        let (path, results) = (group.path.clone(), Arc::clone(&results));
+        Sampler::start(Duration::from_millis(cell.sample_ms), move || {
+            watch::sample(&path, &results)
+        })
+    };
     let bench = bench::run(&cell, &mut server, &results)?;
     let end = now_ms();
     sampler.stop()?;
 
-    let swapped = host::Swapped::read()?;
+    let swapped = Swapped::read()?;
     let served = server.served(bench.served_hint);
     let mut result = json!({
         "type": "result",
@@ -116,4 +90,20 @@ fn send(results: &Results, record: Value) -> Result<(), Failure> {
     results
         .send(&record)
         .map_err(|e| Failure::new("write a result", e))
+}
+
+/// Pages swapped in and out since boot.
+struct Swapped {
+    pagein: u64,
+    pageout: u64,
+}
+
+impl Swapped {
+    fn read() -> Result<Self, Failure> {
+        let text = knobs::read("/proc/vmstat")?;
+        Ok(Self {
+            pagein: knobs::keyed(&text, "pswpin"),
+            pageout: knobs::keyed(&text, "pswpout"),
+        })
+    }
 }

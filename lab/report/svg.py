@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The charts of the page, as inline SVG. Colours are CSS classes, so that light and dark come from the page."""
+"""The charts of the pages, as inline SVG. Colours are CSS classes, so that light and dark come from the page."""
 
 import math
 from collections.abc import Sequence
@@ -85,20 +85,20 @@ class Event:
 def timeline(
     span: float,
     memory: Sequence[tuple[float, float]],
-    limit: float,
+    limit: Sequence[tuple[float, float]],
     stall: Sequence[tuple[float, float]],
     bands: Sequence[Band],
     events: Sequence[Event],
 ) -> str:
     """Memory against its limit above, stall share below, the policy's decision as a strip between them. `memory` and
-    `limit` in bytes, `stall` from 0 to 1, times in seconds of guest time."""
+    `limit` (from when on it holds; inf: none) in bytes, `stall` from 0 to 1, times in seconds of guest time."""
     width, left, right = 520, 44, 10
     room = width - left - right
     high, strip, low = 84, 14, 46
     top, y_strip = 8, 8 + 84 + 6
     y_low = y_strip + strip + 6
     height = y_low + low + 20
-    peak = max([limit, *(value for _, value in memory)]) * 1.05
+    peak = max([1.0, *(value for _, value in (*limit, *memory) if value != math.inf)]) * 1.05
 
     def x(t: float) -> float:
         return left + room * min(max(t, 0.0), span) / span
@@ -110,9 +110,16 @@ def timeline(
         points = " ".join(f"{x(t):.1f},{top + high * (1 - value / peak):.1f}" for t, value in memory)
         first, last = x(memory[0][0]), x(memory[-1][0])
         out.append(f'<polygon points="{first:.1f},{top + high} {points} {last:.1f},{top + high}" class="mem"/>')
-    y = top + high * (1 - limit / peak)
-    out.append(f'<path d="M{left} {y:.1f}H{left + room}" class="limit"/>')
-    out.append(f'<text x="{left - 4}" y="{y + 4:.1f}" class="a" text-anchor="end">{limit / 2**20:.0f}M</text>')
+    for i, (since, value) in enumerate(limit):
+        if value == math.inf:
+            continue
+        until = limit[i + 1][0] if i + 1 < len(limit) else span
+        y = top + high * (1 - value / peak)
+        out.append(f'<path d="M{x(since):.1f} {y:.1f}H{x(until):.1f}" class="limit"/>')
+    marks = sorted({value for _, value in limit if value != math.inf}) or [peak / 1.05]
+    for value in marks:
+        y = top + high * (1 - value / peak)
+        out.append(f'<text x="{left - 4}" y="{y + 4:.1f}" class="a" text-anchor="end">{value / 2**20:.0f}M</text>')
     out.append(f'<text x="{left - 4}" y="{top + high}" class="a" text-anchor="end">0</text>')
     out.append(f'<rect x="{left}" y="{y_strip}" width="{room}" height="{strip}" class="off"/>')
     for band in bands:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The style sheet of the demo's page."""
+"""The style sheet of the pages."""
 
 CSS = """
 :root { color-scheme: light dark;

@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The guest's knobs: THP sizes, swap, and the cgroup of the server.
+//! The guest's knobs and counters: files of /proc, /sys and of cgroups, and swap.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use super::Failure;
-use super::cell::{Cell, Limit};
+use crate::failure::Failure;
 
+/// Where cgroup v2 is mounted.
+pub const CGROUP: &str = "/sys/fs/cgroup";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const ZRAM: &str = "/sys/block/zram0";
 
-fn write(path: impl AsRef<Path>, value: &str) -> Result<(), Failure> {
+/// Writes a setting.
+///
+/// # Errors
+/// The kernel does not take it.
+pub fn write(path: impl AsRef<Path>, value: &str) -> Result<(), Failure> {
     let path = path.as_ref();
     fs::write(path, value)
         .map_err(|e| Failure::new(format!("write {value:?} to {}", path.display()), e))
 }
 
 /// Reads a whole small file.
+///
+/// # Errors
+/// It cannot be read, or is no text.
 pub fn read(path: impl AsRef<Path>) -> Result<String, Failure> {
     let path = path.as_ref();
     fs::read_to_string(path).map_err(|e| Failure::new(format!("read {}", path.display()), e))
 }
 
-fn number_in(text: &str, what: &str) -> Result<u64, Failure> {
+/// The number that is all of `text`; `what` names it in the error.
+///
+/// # Errors
+/// It is none.
+pub fn number_in(text: &str, what: &str) -> Result<u64, Failure> {
     text.trim()
         .parse()
         .map_err(|_| Failure::other(format!("read {what}"), format!("not a number: {text:?}")))
@@ -47,93 +59,108 @@ pub fn stall_in(text: &str, kind: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Sets every THP size, swap and the watermarks as the cell wants them.
-pub fn prepare(cell: &Cell) -> Result<(), Failure> {
-    write(format!("{THP}/enabled"), &cell.thp)?;
+/// Sets THP as a whole and each size of anonymous memory to `value`.
+///
+/// # Errors
+/// The kernel has no THP, or does not know the value.
+pub fn thp(value: &str) -> Result<(), Failure> {
+    write(format!("{THP}/enabled"), value)?;
     let sizes = fs::read_dir(THP).map_err(|e| Failure::new(format!("list {THP}"), e))?;
     for size in sizes.flatten() {
         let enabled = size.path().join("enabled");
         // Sizes of file memory have no such file.
         if size.file_name().to_string_lossy().starts_with("hugepages-") && enabled.exists() {
-            write(enabled, &cell.thp)?;
+            write(enabled, value)?;
         }
     }
+    Ok(())
+}
+
+/// Runs a short command to its end.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub fn command(program: &str, args: &[&str]) -> Result<(), Failure> {
+    let status = Command::new(program)
+        .args(args)
+        .stdout(Stdio::null())
+        .status()
+        .map_err(|e| Failure::new(format!("start {program}"), e))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::other(program, status.to_string()))
+    }
+}
+
+/// Switches swap on zram (lz4) of `bytes` on, and pins vm.min_free_kbytes. To be called after THP was set:
+/// khugepaged, which starts with the first size, sets the latter as well.
+///
+/// # Errors
+/// The kernel lacks zram, or does not take a value.
+pub fn swap(bytes: u64, min_free_kbytes: u64) -> Result<(), Failure> {
     // One page at a time from zram: reading ahead would mix a second effect in.
     write("/proc/sys/vm/page-cluster", "0")?;
     write(format!("{ZRAM}/comp_algorithm"), "lz4")?;
-    write(format!("{ZRAM}/disksize"), &cell.swap_bytes.to_string())?;
-    for program in ["mkswap", "swapon"] {
-        let status = Command::new(format!("/bin/{program}"))
-            .arg("/dev/zram0")
-            .stdout(std::process::Stdio::null())
-            .status()
-            .map_err(|e| Failure::new(format!("start {program}"), e))?;
-        if !status.success() {
-            return Err(Failure::other(program, status.to_string()));
-        }
+    write(format!("{ZRAM}/disksize"), &bytes.to_string())?;
+    for program in ["/bin/mkswap", "/bin/swapon"] {
+        command(program, &["/dev/zram0"])?;
     }
-    // Last: khugepaged, which starts with the first size, sets it as well.
-    write(
-        "/proc/sys/vm/min_free_kbytes",
-        &cell.min_free_kbytes.to_string(),
-    )
+    write("/proc/sys/vm/min_free_kbytes", &min_free_kbytes.to_string())
 }
 
 /// Release of the running kernel.
+///
+/// # Errors
+/// /proc is not there.
 pub fn release() -> Result<String, Failure> {
     Ok(read("/proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
-/// Pages swapped in and out since boot.
-#[derive(Clone, Copy)]
-pub struct Swapped {
-    /// pswpin
-    pub pagein: u64,
-    /// pswpout
-    pub pageout: u64,
-}
-
-impl Swapped {
-    /// Reads /proc/vmstat.
-    pub fn read() -> Result<Self, Failure> {
-        let text = read("/proc/vmstat")?;
-        Ok(Self {
-            pagein: keyed(&text, "pswpin"),
-            pageout: keyed(&text, "pswpout"),
-        })
-    }
-}
-
-/// The cgroup of the server.
+/// A cgroup of the workload.
+#[derive(Clone)]
 pub struct Group {
     /// Its directory.
     pub path: PathBuf,
 }
 
 impl Group {
-    /// Makes the cgroup and sets its limit.
-    pub fn create(name: &str, cell: &Cell) -> Result<Self, Failure> {
-        let path = Path::new("/sys/fs/cgroup").join(name);
+    /// Makes the cgroup `name` (a path below the root, its parent made before) and writes its settings.
+    ///
+    /// # Errors
+    /// It exists, or the kernel does not take a setting.
+    pub fn create(name: &str, settings: &[(String, String)]) -> Result<Self, Failure> {
+        let path = Path::new(CGROUP).join(name);
+        if let (Some(parent), true) = (path.parent(), name.contains('/')) {
+            write(parent.join("cgroup.subtree_control"), "+memory +cpu +pids")?;
+        }
         fs::create_dir(&path).map_err(|e| Failure::new(format!("make {}", path.display()), e))?;
-        match cell.limit {
-            Limit::None => {}
-            Limit::High => write(path.join("memory.high"), &cell.limit_bytes.to_string())?,
-            Limit::Max => write(path.join("memory.max"), &cell.limit_bytes.to_string())?,
+        for (file, value) in settings {
+            write(path.join(file), value)?;
         }
         Ok(Self { path })
     }
 
     /// A file that holds one number.
+    ///
+    /// # Errors
+    /// It does not.
     pub fn number(&self, file: &str) -> Result<u64, Failure> {
         number_in(&read(self.path.join(file))?, file)
     }
 
     /// A count of memory.events.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn event(&self, name: &str) -> Result<u64, Failure> {
         Ok(keyed(&read(self.path.join("memory.events"))?, name))
     }
 
     /// Total memory stall of a kind, microseconds.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn stall(&self, kind: &str) -> Result<u64, Failure> {
         Ok(stall_in(&read(self.path.join("memory.pressure"))?, kind))
     }

@@ -12,8 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::Failure;
-use super::cell::Cell;
+use crate::failure::Failure;
 use crate::results::Results;
 
 /// Guest time that mthp_ext has to attach.
@@ -25,13 +24,17 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Starts the arm's policy and waits until it is attached. Its events are passed on to the host.
-    pub fn start(cell: &Cell, results: &Arc<Results>) -> Result<Self, Failure> {
-        let Some(name) = &cell.policy else {
+    /// Starts the arm's policy, a command that prints mthp_ext's JSON events, and waits until it is attached. Its
+    /// events are passed on to the host. Without a command there is none.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not attach in time.
+    pub fn start(command: Option<&[String]>, results: &Arc<Results>) -> Result<Self, Failure> {
+        let Some((program, args)) = command.and_then(<[String]>::split_first) else {
             return Ok(Self { running: None });
         };
-        let mut child = Command::new(&cell.mthp_ext)
-            .args(["run", "--json", "--policy", name])
+        let mut child = Command::new(program)
+            .args(args)
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| Failure::new("start mthp_ext", e))?;
@@ -43,7 +46,7 @@ impl Policy {
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let Ok(mut event) = serde_json::from_str::<Value>(&line) else {
-                    eprintln!("lab-guest redis: mthp_ext printed no JSON: {line}");
+                    eprintln!("lab-guest: mthp_ext printed no JSON: {line}");
                     continue;
                 };
                 if event["event"] == "attached" {
@@ -53,7 +56,7 @@ impl Policy {
                     fields.insert("type".to_owned(), Value::from("policy"));
                 }
                 if let Err(e) = results.send(&event) {
-                    eprintln!("lab-guest redis: write an event: {e}");
+                    eprintln!("lab-guest: write an event: {e}");
                     return;
                 }
             }
@@ -72,6 +75,9 @@ impl Policy {
     }
 
     /// Ends the policy as a user would, and checks that it ended well.
+    ///
+    /// # Errors
+    /// It did not, or was gone before.
     pub fn stop(self) -> Result<(), Failure> {
         let Some((mut child, reader)) = self.running else {
             return Ok(());

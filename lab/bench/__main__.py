@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`make bench`: the benchmark suite, end to end."""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from lab import accel, programs, results, schedule, setup, vm
+from lab.bench import execute, gates, scenarios, text
+from lab.bench.arms import ARM
+from lab.bench.cell import LRUS
+from lab.bench.journal import Journal
+from lab.bench.plan import plan
+from lab.bench.run import Run
+from lab.bench.spec import Scale
+from lab.bench.table import Table
+from lab.errors import Exit, LabError
+from lab.kernel import build
+from lab.report import parts
+
+REPEATS = {Scale.SMOKE: 1, Scale.CI: 3, Scale.FULL: 3}
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.replace(",", " ").split() if word]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m lab bench", description=__doc__)
+    parser.add_argument("--scenario", type=_words, default=[], help='"redis", "redis/set-*", several with commas')
+    parser.add_argument("--arm", type=_words, default=[], help=f"of {', '.join(ARM)}; several with commas")
+    parser.add_argument("--scale", default="ci", help="smoke, ci or full (default: %(default)s)")
+    parser.add_argument("--mode", default="icount", help="icount, tcg or kvm (default: %(default)s)")
+    parser.add_argument("--lru", type=_words, default=[], help="classic or mglru (default: both)")
+    parser.add_argument("--repeat", type=int, default=0, help="runs of each cell (default: 3; at smoke 1)")
+    parser.add_argument("--jobs", type=int, default=0, help="guests at a time (default: one per core, at most 4)")
+    parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
+    parser.add_argument("--fresh", action="store_true", help="measure again what the journal has")
+    parser.add_argument("--list", action="store_true", help="only show what would be run")
+    parser.add_argument("--name", default="bench", help="names the results files (default: %(default)s)")
+    return parser
+
+
+def _known(what: str, words: list[str], known: list[str]) -> list[str]:
+    for word in words:
+        if word not in known:
+            raise LabError(Exit.USAGE, f"{what} {word!r} is not known; there are: {', '.join(known)}")
+    return words or known
+
+
+def main(argv: list[str]) -> int:
+    """Runs the suite; 0 when every gate holds."""
+    args = _parser().parse_args(argv)
+    scale = Scale(_known("scale", [args.scale], [str(one) for one in Scale])[0])
+    mode = vm.Mode(_known("mode", [args.mode], [str(one) for one in vm.Mode])[0])
+    arms = _known("arm", args.arm, list(ARM))
+    lrus = _known("LRU flavour", args.lru, list(LRUS))
+    if not 0 <= args.repeat <= 100 or not 0 <= args.jobs <= 64:
+        raise LabError(Exit.USAGE, "REPEAT must be from 1 to 100 and --jobs from 1 to 64")
+    cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, args.repeat or REPEATS[scale])
+    if args.list:
+        for cell in cells:
+            print(cell.label)
+        return Exit.OK
+    begun = time.monotonic()
+    setup.ensure(setup.Need.BENCH)
+    kernel = args.kernel or build.ensure().image
+    if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:
+        raise LabError(Exit.QEMU, accel.best(kernel)[1])
+    # Wall-clock modes must not share the cores.
+    width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
+    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh)
+    print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
+    finished = execute.run_all(cells, world, width)
+    if not finished.runs:
+        raise finished.errors[0] if finished.errors else LabError(Exit.INTERRUPTED, "interrupted, nothing measured yet")
+    return _report(args.name, scale, mode, finished, time.monotonic() - begun)
+
+
+def _report(name: str, scale: Scale, mode: vm.Mode, finished: schedule.Finished[Run], seconds: float) -> int:
+    from lab.bench import output
+
+    table = Table(finished.runs)
+    # Figures of the smoke scale mean nothing, so only events are judged there.
+    checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale is not Scale.SMOKE)
+    complete = not finished.errors and not finished.interrupted
+    environment = results.environment(
+        finished.runs[0].release, str(mode), scale=str(scale), seconds=round(seconds), complete=complete
+    )
+    paths = output.write(name, table, checked, environment)
+    print()
+    for world in table.worlds:
+        print("\n".join(text.case_table(table, world)), end="\n\n")
+    print("\n".join(text.heat_map(table)))
+    print("Regret: result divided by the best static arm's (*); less than 1 is worse.\n" + parts.NOTE[str(mode)])
+    if checked:
+        print("\nGates\n" + "\n".join(parts.gate_lines(sorted(checked, key=lambda one: one.ok))))
+    print(f"\n{seconds / 60:.1f} minutes. " + "\n".join(f"Written: {path}" for path in paths))
+    for error in finished.errors:
+        print(f"lab: {error}", file=sys.stderr)
+    if finished.interrupted:
+        print(f"lab: interrupted; {len(finished.runs)} runs are kept, and the same command goes on", file=sys.stderr)
+        return Exit.INTERRUPTED
+    if finished.errors:
+        return int(finished.errors[0].code)
+    return Exit.OK if all(one.ok for one in checked) else Exit.TESTS
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except LabError as failure:
+        print(f"lab: {failure}", file=sys.stderr)
+        sys.exit(failure.code)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs cells, each in a guest of its own, or takes them from the journal."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab import programs, schedule, vm
+from lab.bench import software
+from lab.bench.cell import Cell, digest
+from lab.bench.journal import Journal
+from lab.bench.run import Run, read
+from lab.errors import Exit, LabError
+
+_TALKS_S = 1.0
+"""How often a running cell says how far it is."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What all cells of a session have in common."""
+
+    kernel: Path
+    mode: vm.Mode
+    mthp_ext: Path
+    guest: Path
+    journal: Journal | None
+    """Where runs are kept; None: nowhere."""
+    fresh: bool = False
+    """Measure again what the journal has."""
+
+    def parts(self, cell: Cell, payload: software.Payload) -> dict[str, str]:
+        """Hashes of all files that take part in a cell. Of mthp_ext only where it runs: static arms outlive a change
+        of the policies."""
+        found = {"kernel": software.file_hash(self.kernel), "guest": software.file_hash(self.guest)}
+        if not cell.arm.static:
+            found["mthp_ext"] = software.file_hash(self.mthp_ext)
+        return {"mode": str(self.mode), **found, **software.hashes(payload)}
+
+
+def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
+    """The cell's run, from the journal or from its guest."""
+    payload = software.merge(cell.case.software)
+    paths = {name: str(path) for name, path in payload.paths.items()}
+    job = cell.job(paths, str(world.mthp_ext))
+    key = digest(cell, job, world.parts(cell, payload))
+    kept = world.journal.get(key) if world.journal and not world.fresh else None
+    if kept:
+        run = _read(cell, kept.records, kept.wall_s, "the journal", kept=True)
+        progress.end(cell.label, f"{summary(run)} (kept)")
+        return run
+    progress.show(cell.label, "booting")
+    outcome = vm.run(_vm_job(cell, world, payload, job), _Talker(cell, progress))
+    outcome.check(cell.label)
+    if outcome.splats:
+        raise LabError(
+            Exit.GUEST_FAILED, f"{cell.label}: the kernel complained: {outcome.splats[0]}; {outcome.console}"
+        )
+    run = _read(cell, outcome.records, outcome.seconds, str(outcome.output))
+    if world.journal:
+        world.journal.put(key, cell.label, outcome.records, outcome.seconds)
+    progress.end(cell.label, f"{summary(run)} ({run.wall_s:.0f} s)")
+    return run
+
+
+def _vm_job(cell: Cell, world: World, payload: software.Payload, job: Mapping[str, Any]) -> vm.Job:
+    return vm.Job(
+        kernel=world.kernel,
+        argv=["/init", "bench", "/lab/cell.json"],
+        # mthp_ext in all arms: it lies in the guest's memory.
+        programs=[world.mthp_ext, *payload.paths.values(), *payload.programs],
+        files=payload.files,
+        data={"/lab/cell.json": json.dumps(job).encode()},
+        memory_mib=cell.case.machine.memory_mib,
+        cpus=1 if world.mode is vm.Mode.ICOUNT else 2,
+        mode=world.mode,
+        timeout_s=cell.case.timeout_s,
+        name=cell.name,
+    )
+
+
+def _read(cell: Cell, records: Sequence[dict[str, Any]], wall_s: float, source: str, *, kept: bool = False) -> Run:
+    try:
+        return read(cell, records, wall_s, kept)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise LabError(
+            Exit.GUEST_FAILED, f"{cell.label}: its records make no sense: {error!r}; see {source}"
+        ) from error
+
+
+class _Talker:
+    """Shows how far a guest is."""
+
+    def __init__(self, cell: Cell, progress: schedule.Progress) -> None:
+        self._cell, self._progress = cell, progress
+        self._begin: int | None = None
+        self._next = 0.0
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        if not self._progress.live or time.monotonic() < self._next or "t_ms" not in record:
+            return
+        if record.get("type") == "begin":
+            self._begin = int(record["t_ms"])
+        text = (
+            "starting" if self._begin is None else f"{(int(record['t_ms']) - self._begin) / 1000:.1f} s of guest time"
+        )
+        self._progress.show(self._cell.label, text)
+        self._next = time.monotonic() + _TALKS_S
+
+
+def fate(run: Run) -> str:
+    """What became of a run that did not come to its end; empty if it did."""
+    if run.died:
+        name, when = min(run.died.items(), key=lambda item: item[1])
+        return f"{name} {'OOM-killed' if run.oom_kills else 'died'} after {when:.2f} s"
+    if run.oom_kills:
+        return f"{run.oom_kills} processes OOM-killed"
+    if run.bounded:
+        return f"stopped after {run.elapsed_s:.0f} s"
+    return ""
+
+
+def fates_of(runs: Sequence[Run]) -> list[str]:
+    """The different fates of several runs; empty if all came to their end."""
+    return sorted({fate(run) for run in runs} - {""})
+
+
+def summary(run: Run) -> str:
+    """One line about a finished run."""
+    parts = []
+    for score in run.cell.case.scores:
+        value = score.of(run)
+        parts.append("no figure" if value is None else f"{value:,.4g} {score.label if not score.unit else score.unit}")
+    return ", ".join(filter(None, [*parts, fate(run)]))
+
+
+def run_all(cells: Sequence[Cell], world: World, width: int) -> schedule.Finished[Run]:
+    """Runs `cells`, `width` at a time; see lab.schedule.run_all."""
+    programs.guest()
+    progress = schedule.Progress(len(cells))
+    try:
+        return schedule.run_all(
+            cells,
+            lambda cell: run_cell(cell, world, progress),
+            lambda cell, error: progress.end(cell.label, f"failed: {str(error).splitlines()[0]}"),
+            width,
+        )
+    finally:
+        progress.close()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The report as Markdown, for docs/results.md."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.bench.published import beside
+from lab.bench.table import Table
+from lab.bench.text import NOT_MODELLED, case_table, grid, heat_map
+from lab.report.parts import NOTE, gate_value
+from lab.results import Gate
+
+
+def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> str:
+    """The whole document."""
+    parts = [
+        "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n# Results",
+        "Written by `make bench`; what it measures and how is in [bench](bench.md). "
+        + NOTE[str(environment["qemu_mode"])].replace("\n", " "),
+        "## Regret\n\nAn arm's result divided by that of the best static setting of its row (*); 1 means nobody could "
+        "have chosen better by hand.\n\n" + "\n".join(heat_map(table)),
+        *_published(table),
+        "## Scenarios\n\nMedians; in brackets the 95 % interval of the median by bootstrap over the repeats.",
+        *(f"### {world.title}\n\n" + _block(case_table(table, world)) for world in table.worlds),
+        "## Gates\n\n" + "\n".join(grid(_gate_rows(gates))) if gates else "",
+        "## What emulation does not model\n\n" + "\n".join(f"- {line}" for line in NOT_MODELLED),
+        "## Environment\n\n"
+        + "\n".join(grid([["what", "value"], *([str(k), str(v)] for k, v in environment.items() if v is not None)])),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _block(lines: Sequence[str]) -> str:
+    table = [line for line in lines if line.startswith("|")]
+    fates = [f"- {line.strip()}" for line in lines if not line.startswith("|")]
+    return "\n".join(table) + ("\n\n" + "\n".join(fates) if fates else "")
+
+
+def _gate_rows(gates: Sequence[Gate]) -> list[list[str]]:
+    rows = [["", "figure", "value", "bound"]]
+    for one in sorted(gates, key=lambda one: one.ok):
+        rows.append(["ok" if one.ok else "**missed**", one.name, gate_value(one), one.bound])
+    return rows
+
+
+def _published(table: Table) -> list[str]:
+    rows = beside(table, "classic")
+    if not rows:
+        return []
+
+    def ratio(value: float | None) -> str:
+        return "not measured" if value is None else f"{value:.3g}"
+
+    head = ["divided by always", "never, theirs", "policy, theirs", "never, ours", "the same rule, ours",
+            "default policy, ours", "ratio of ratios"]  # fmt: skip
+    body = [
+        [
+            one.published.what,
+            f"{one.published.never / one.published.always:.3g}",
+            f"{one.published.policy / one.published.always:.3g}",
+            *(ratio(value) for value in (one.never, one.reactive, one.policy, one.agreement)),
+        ]
+        for one in rows
+    ]
+    return [
+        "## The proposal's published figures beside ours\n\n" + "\n".join(grid([head, *body])),
+        "Ratio of ratios: (our reactive / our never) / (their policy / their never); 1 where emulation shows what "
+        "their hardware (Ryzen 9 9950X, one run) showed. Where our `always` came to no figure, ours are divided by "
+        "`never`.",
+    ]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The files that a session leaves: JSON, a page, Markdown."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lab import results
+from lab.bench import markdown, page
+from lab.bench.table import Table, metrics
+from lab.paths import RESULTS
+from lab.results import Gate
+
+
+def collect(table: Table) -> dict[str, Any]:
+    """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {metric: ...}}}}}"""
+    worlds: dict[str, Any] = {}
+    for world in table.worlds:
+        arms: dict[str, Any] = {}
+        for arm in table.arms(world):
+            figures: dict[str, Any] = {}
+            for metric in metrics(world.case):
+                found, interval = table.figure(world, arm.key, metric), table.interval(world, arm.key, metric)
+                figures[metric.key] = found and {
+                    "median": found.median,
+                    "min": found.least,
+                    "max": found.most,
+                    "interval": interval and [interval.low, interval.high],
+                }
+            arms[arm.key] = {"runs": len(table.runs(world, arm.key)), **figures}
+        regret: dict[str, Any] = {}
+        for score in world.case.scores:
+            for arm in table.arms(world):
+                one = table.regret(world, arm.key, score)
+                regret.setdefault(score.key, {})[arm.key] = one and {
+                    "value": one.value,
+                    "interval": one.interval and [one.interval.low, one.interval.high],
+                    "best_static": one.best,
+                }
+        worlds[world.key] = {"title": world.title, "regret": regret, "arms": arms}
+    return {"worlds": worlds}
+
+
+def write(name: str, table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> list[Path]:
+    """Writes NAME.json, NAME.html and NAME.md to build/results; their paths."""
+    paths = [results.write(name, environment, collect(table), gates)]
+    for suffix, text in (
+        ("html", page.render(table, gates, environment)),
+        ("md", markdown.render(table, gates, environment)),
+    ):
+        path = RESULTS / f"{name}.{suffix}"
+        temporary = path.with_suffix(f".{suffix}.tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+        paths.append(path)
+    return paths

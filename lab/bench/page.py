@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The suite's page: one HTML file without references to anything outside it."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from lab.bench.arms import ARMS, Arm
+from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
+from lab.bench.execute import fates_of
+from lab.bench.published import beside
+from lab.bench.run import Run
+from lab.bench.spec import Metric
+from lab.bench.style import CSS
+from lab.bench.table import Table, World, metrics
+from lab.bench.text import NOT_MODELLED, field, label, number, regret_field, row_name
+from lab.report import svg
+from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section
+from lab.results import Gate
+
+
+def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> str:
+    """The whole document."""
+    note = NOTE[str(environment["qemu_mode"])]
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>mthp_ext bench</title><style>{CSS}</style></head><body><main>",
+        "<header><h1>Every static huge page setting against every policy</h1>",
+        "<p>Real programs, each arm in a virtual machine of its own, arms interleaved. Regret is an arm's result "
+        "divided by that of the best static setting of that row: 1 means nobody could have chosen better by hand.</p>"
+        f"<p>{escape(note)}</p>{_warning(environment)}</header>",
+        _headline(table, gates),
+        _heat_map(table),
+        _published(table),
+        _scenarios(table),
+        gates_section(sorted(gates, key=lambda one: one.ok)),
+        "<section><h2>What emulation does not model</h2><ul>",
+        *(f"<li>{escape(line)}</li>" for line in NOT_MODELLED),
+        "</ul></section>",
+        environment_section(environment),
+        "</main></body></html>",
+    ]
+    return "\n".join(parts)
+
+
+def _warning(environment: dict[str, Any]) -> str:
+    if environment.get("scale") != "smoke":
+        return ""
+    return "<p class='bad'>Scale smoke: does it work at all. These figures mean nothing.</p>"
+
+
+def _headline(table: Table, gates: Sequence[Gate]) -> str:
+    cards = []
+    found = [table.regret(world, "mthp_ext", score) for world in table.worlds for score in world.case.scores]
+    known = [one.value for one in found if one is not None]
+    if known:
+        cards.append((f"{min(known):.3f}", "the default policy's worst regret"))
+        cards.append((f"{sum(value >= 0.98 for value in known)} of {len(known)}", "rows in which it is 0.98 or better"))
+    if gates:
+        cards.append((f"{sum(one.ok for one in gates)} of {len(gates)}", "gates hold"))
+    kills = {
+        arm.label: sum(run.oom_kills for world in table.worlds for run in table.runs(world, arm.key)) for arm in ARMS
+    }
+    if any(kills.values()):
+        worst = max(kills, key=lambda name: kills[name])
+        cards.append((str(kills[worst]), f"out-of-memory kills under {worst}; the default policy: "
+                      f"{kills[ARMS[-1].label]}"))  # fmt: skip
+    shown = "".join(f"<div class='card'><b>{escape(big)}</b><span>{escape(small)}</span></div>" for big, small in cards)
+    return f"<div class='cards'>{shown}</div>"
+
+
+def heat_colour(value: float) -> str:
+    """Of a regret: green from 0.98 on, over yellow to red at a half and below; logarithmic, so that 0.9 is seen."""
+    if value >= 0.98:
+        return f"hsl(150 45% {72 - 12 * min(1.0, max(0.0, (value - 0.98) / 0.1)):.0f}%)"
+    share = min(1.0, math.log(0.98 / max(value, 1e-6)) / math.log(2))
+    return f"hsl({70 - 62 * share:.0f} 75% {76 - 12 * share:.0f}%)"
+
+
+def _heat_map(table: Table) -> str:
+    arms = [arm for arm in ARMS if any(table.runs(world, arm.key) for world in table.worlds)]
+    first_policy = next((arm for arm in arms if not arm.static), None)
+    head = "".join(f"<th{_border(arm, first_policy)}>{escape(arm.label)}</th>" for arm in arms)
+    rows = []
+    for world in table.worlds:
+        for score in world.case.scores:
+            name = f"<th><a href='#{anchor(world)}'>{escape(row_name(table, world, score))}</a></th>"
+            rows.append(
+                f"<tr>{name}{''.join(_heat_field(table, world, arm, score, first_policy) for arm in arms)}</tr>"
+            )
+    return (
+        "<section><h2>Regret</h2><div class='scroll'><table class='heat'><thead><tr><th></th>"
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        "<p class='note'>* is the best static setting of its row. Small: 95 % interval by bootstrap over the repeats. "
+        "Green from 0.98 on.</p></section>"
+    )
+
+
+def _border(arm: Arm, first_policy: Arm | None) -> str:
+    return " class='policy'" if arm is first_policy else ""
+
+
+def _heat_field(table: Table, world: World, arm: Arm, score: Metric, first_policy: Arm | None) -> str:
+    found = table.regret(world, arm.key, score)
+    border = "policy " if arm is first_policy else ""
+    shown = regret_field(table, world, arm.key, score)
+    if found is None:
+        return f"<td class='{border}nothing'>{shown}</td>"
+    interval = ""
+    if found.interval and found.interval.low != found.interval.high:
+        interval = f"<small>{found.interval.low:.3f} to {found.interval.high:.3f}</small>"
+    return f"<td class='{border}' style='background:{heat_colour(found.value)}'><b>{escape(shown)}</b>{interval}</td>"
+
+
+def anchor(world: World) -> str:
+    """Of a world's part of the page."""
+    return world.key.replace("/", "-")
+
+
+def _published(table: Table) -> str:
+    rows = beside(table, "classic")
+    if not rows:
+        return ""
+
+    def ratio(value: float | None) -> str:
+        return "<td class='none'>not measured</td>" if value is None else f"<td>{value:.3g}</td>"
+
+    body = "".join(
+        f"<tr><th>{escape(one.published.what)}</th><td>{one.published.never / one.published.always:.3g}</td>"
+        f"<td>{one.published.policy / one.published.always:.3g}</td>{ratio(one.never)}{ratio(one.reactive)}"
+        f"{ratio(one.policy)}{ratio(one.agreement)}</tr>"
+        for one in rows
+    )
+    return (
+        "<section><h2>The proposal's published figures beside ours</h2>"
+        "<div class='scroll'><table class='figures'><thead><tr><th>divided by always</th>"
+        "<th>never, theirs</th><th>policy, theirs</th><th>never, ours</th>"
+        "<th>the same rule, ours</th><th>default policy, ours</th><th>ratio of ratios</th></tr></thead>"
+        f"<tbody>{body}</tbody></table></div><p class='note'>Theirs: one run on a Ryzen 9 9950X with 32 GB and zram. "
+        "Ours under the classic LRU. Ratio of ratios: (our reactive / our never) / (their policy / their never); "
+        "1 where emulation shows what their hardware showed. Where our always came to no figure, ours are divided by "
+        "never.</p></section>"
+    )
+
+
+def _scenarios(table: Table) -> str:
+    links = " ".join(f"<a href='#{anchor(world)}'>{escape(world.key)}</a>" for world in table.worlds)
+    parts = [f"<section><h2>Scenarios</h2><nav>{links}</nav>", _legend(), "</section>"]
+    for world in table.worlds:
+        parts.append(f"<section id='{anchor(world)}'><h2>{escape(world.title)}</h2>")
+        parts += [_figures(table, world), _charts(table, world), _timelines(table, world), "</section>"]
+    return "\n".join(parts)
+
+
+def _figures(table: Table, world: World) -> str:
+    arms = table.arms(world)
+    head = "".join(f"<th><i class='dot {arm.key}'></i>{escape(arm.label)}</th>" for arm in arms)
+    rows = []
+    for metric in metrics(world.case):
+        best = table.best_static(world, metric) if metric in world.case.scores else None
+        fields = []
+        for arm in arms:
+            shown, _, interval = field(table, world, arm.key, metric).partition(" (")
+            small = f"<small>{escape(interval.rstrip(')'))}</small>" if interval else ""
+            css = "best" if arm.key == best else "none" if not shown[:1].isdigit() else ""
+            fields.append(f"<td class='{css}'>{escape(shown)}{small}</td>")
+        rows.append(f"<tr><th>{escape(label(metric))}</th>{''.join(fields)}</tr>")
+    counts = "".join(f"<td>{len(table.runs(world, arm.key))}</td>" for arm in arms)
+    fates = [
+        f"<li><i class='dot {arm.key}'></i>{escape(arm.label)}: {escape(text)}</li>"
+        for arm in arms
+        for text in fates_of(table.runs(world, arm.key))
+    ]
+    after = f"<ul class='fates'>{''.join(fates)}</ul>" if fates else ""
+    return (
+        f"<div class='scroll'><table class='figures'><thead><tr><th></th>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}<tr><th>runs</th>{counts}</tr></tbody></table></div>{after}"
+    )
+
+
+def _charts(table: Table, world: World) -> str:
+    tail = [world.case.tail] if world.case.tail else []
+    wanted = [*world.case.scores, *tail, PEAK, MEAN, COVER_64K, COVER_2M]
+    out = []
+    for metric in dict.fromkeys(wanted):
+        hint = {1: "(more is better)", -1: "(less is better)", 0: ""}[metric.better]
+        rows = []
+        for arm in table.arms(world):
+            found = table.figure(world, arm.key, metric)
+            if found is None:
+                text = field(table, world, arm.key, metric)
+                rows.append(svg.Bar(arm.label, arm.key, None, text))
+                continue
+            rows.append(
+                svg.Bar(arm.label, arm.key, found.median, number(found.median, metric.unit), found.least, found.most)
+            )
+        if any(row.value for row in rows):
+            unit = "" if metric.unit == "share" else metric.unit
+            out.append(svg.bars(metric.label, unit, rows, hint))
+    return f"<div class='grid'>{''.join(out)}</div>"
+
+
+def _legend() -> str:
+    legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in BANDS)
+    return (
+        "<p class='note'>Tables: medians, in small print the 95 % interval of the median by bootstrap. Time lines: "
+        "first run of each arm, guest time. Above: the cgroup's memory and its limit. Strip: the largest size its page "
+        "faults may use. Below: time in which all of its tasks stalled on memory (PSI full).</p>"
+        f"<p class='legend'>{legend}</p>"
+    )
+
+
+def _timelines(table: Table, world: World) -> str:
+    charts = []
+    for arm in table.arms(world):
+        if arm.static and arm.key not in ("always", "never"):
+            continue
+        run = table.runs(world, arm.key)[0]
+        caption = f"<figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>"
+        charts.append(f"<figure>{caption}{_timeline(run)}</figure>")
+    return f"<div class='grid wide'>{''.join(charts)}</div>" if charts else ""
+
+
+def limits(run: Run) -> list[tuple[float, float]]:
+    """The main cgroup's limit over time, bytes; inf: none."""
+    main = run.cell.case.main
+    moves = [(t, math.inf if value == "max" else float(value)) for t, group, value in run.waves if group == main]
+    if moves:
+        return moves
+    settings = next(group.settings for group in run.cell.case.groups if group.name == main)
+    fixed = [float(settings[file]) for file in ("memory.high", "memory.max") if file in settings]
+    return [(0.0, min(fixed))] if fixed else []
+
+
+def _timeline(run: Run) -> str:
+    main = run.cell.case.main
+    span = max(run.elapsed_s, 0.001)
+    bands = []
+    if not run.cell.arm.static:
+        mine = [decision for decision in run.decisions if decision.cgroup == f"/{main}"]
+        everything = ~1 & (1 << 10) - 1
+        states = [(0.0, everything, "all"), *((d.t_s, d.fault_orders, f"{d.to} ({d.why})") for d in mine)]
+        ends = [*(state[0] for state in states[1:]), span]
+        bands = [
+            svg.Band(begin, end, band_css(orders), f"{text} from {begin:.2f} s")
+            for (begin, orders, text), end in zip(states, ends, strict=True)
+            if end > 0
+        ]
+    events = [svg.Event(when, f"{name} died at {when:.2f} s") for name, when in run.died.items()]
+    if run.bounded:
+        events.append(svg.Event(span, "stopped"))
+    samples = _thin(run, main)
+    return svg.timeline(
+        span, [(s[0], s[1]) for s in samples], limits(run), [(s[0], s[2]) for s in samples], bands, events
+    )
+
+
+def _thin(run: Run, group: str, most: int = 200) -> list[tuple[float, float, float]]:
+    """(time, memory, stall) with neighbours averaged until there are at most `most`."""
+    step = max(1, -(-len(run.samples) // most))
+    out = []
+    for i in range(0, len(run.samples), step):
+        part = run.samples[i : i + step]
+        stall = sum(sample.stall[group] for sample in part) / len(part)
+        out.append((part[-1].t_s, max(float(sample.current[group]) for sample in part), stall))
+    return out

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which cells, and in which order."""
+
+from collections.abc import Sequence
+
+from lab.bench.arms import ARM
+from lab.bench.cell import Cell
+from lab.bench.spec import Case
+
+
+def plan(cases: Sequence[Case], arms: Sequence[str], lrus: Sequence[str], repeats: int) -> list[Cell]:
+    """All cells: every case once before any repeats, arms interleaved within a case, so that whatever drifts in the
+    host meets all arms alike. What is bounded in time rather than in work runs once."""
+    return [
+        Cell(case, ARM[arm], lru, repeat)
+        for repeat in range(repeats)
+        for case in cases
+        for lru in case.lrus
+        if lru in lrus
+        for arm in ARM
+        if arm in arms and (not case.only or arm in case.only)
+        if repeat == 0 or arm not in case.slow
+    ]

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The proposal's published figures, to be set beside ours: Ryzen 9 9950X, 32 GB, zram, one run for each arm."""
+
+from dataclasses import dataclass
+
+from lab.bench.table import Table, World
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of the proposal's tables."""
+
+    case: str
+    """Our case of the same kind."""
+    metric: str
+    """Our figure of the same kind, by its key."""
+    what: str
+    always: float
+    never: float
+    policy: float
+
+
+PUBLISHED = (
+    Published("redis/set-none", "rps", "Redis, no limit: requests/s", 1431307.083, 1224004.250, 1420053.873),
+    Published("redis/set-none", "p99", "Redis, no limit: p99, ms", 0.682, 0.812, 0.692),
+    Published("redis/bgsave-none", "rps", "Redis, BGSAVE, no limit: requests/s", 1429093.707, 1231569.587, 1431075.330),
+    Published("redis/bgsave-none", "p99", "Redis, BGSAVE, no limit: p99, ms", 0.684, 0.823, 0.684),
+    Published("redis/set-high", "rps", "Redis, memory.high: requests/s", 24932.790, 976610.893, 885337.250),
+    Published("redis/set-high", "p99", "Redis, memory.high: p99, ms", 366.762, 1.183, 2.975),
+    Published("redis/bgsave-high", "rps", "Redis, BGSAVE, memory.high: requests/s", 50551.567, 1026720.293, 892643.707),
+    Published("redis/bgsave-high", "p99", "Redis, BGSAVE, memory.high: p99, ms", 311.551, 1.140, 2.988),
+    Published("shell8/free", "loops", "shell8: score and loops/minute", 22916.8, 24304.0, 24289.9),
+)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A published row and ours."""
+
+    published: Published
+    never: float | None
+    """Ours: never / always."""
+    reactive: float | None
+    """Ours: reactive (the proposal's rule) / always."""
+    policy: float | None
+    """Ours: the default policy / always."""
+
+    @property
+    def agreement(self) -> float | None:
+        """The ratio of ratios: ours of reactive / never, divided by theirs. 1: emulation shows what the hardware
+        showed; both sides run the same rule."""
+        if not self.never or self.reactive is None:
+            return None
+        return (self.reactive / self.never) / (self.published.policy / self.published.never)
+
+
+def beside(table: Table, lru: str) -> list[Beside]:
+    """The published rows whose case was run under `lru`."""
+    rows = []
+    for one in PUBLISHED:
+        world = next((w for w in table.worlds if w.case.name == one.case and w.lru == lru), None)
+        if world is None:
+            continue
+        rows.append(_beside(table, world, one))
+    return rows
+
+
+def _beside(table: Table, world: World, one: Published) -> Beside:
+    case = world.case
+    metrics = [*case.scores, *([case.tail] if case.tail else [])]
+    metric = next(metric for metric in metrics if metric.key == one.metric)
+    ratios = [table.ratio(world, metric, arm, "always") for arm in ("never", "reactive", "mthp_ext")]
+    # Without a figure of `always` (killed, stopped) there is still what the policies are to `never`.
+    if ratios[0] is None:
+        ratios = [table.ratio(world, metric, arm, "never") for arm in ("never", "reactive", "mthp_ext")]
+    return Beside(one, *ratios)

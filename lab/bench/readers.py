@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the programs say about themselves, read from their own output."""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from lab.bench.run import Run
+from lab.bench.spec import Metric
+
+_PROGRESS = re.compile(r"rps=([0-9.]+) \(overall: ([0-9.]+)\)")
+
+
+def benchmark_summary(lines: Sequence[str]) -> dict[str, float]:
+    """The report at the end of redis-benchmark: "rps", "avg", "p50", "p95", "p99", "max" (ms); empty if it did not
+    come that far."""
+    text = "\n".join(lines)
+    rate = re.search(r"throughput summary: ([0-9.]+) requests per second", text)
+    table = re.search(r"latency summary \(msec\):\n([a-z0-9 ]+)\n([0-9. ]+)(?:\n|$)", text)
+    if not rate or not table:
+        return {}
+    names, values = table[1].split(), table[2].split()
+    if len(names) != len(values):
+        return {}
+    return {"rps": float(rate[1]), **{name: float(value) for name, value in zip(names, values, strict=True)}}
+
+
+def calls(lines: Sequence[str], command: str) -> int | None:
+    """How often a command was served, by Redis' INFO commandstats."""
+    for line in lines:
+        if found := re.match(rf"cmdstat_{command}:calls=(\d+)", line):
+            return int(found[1])
+    return None
+
+
+def redis_rps(run: Run, load: str, probe: str, command: str) -> float | None:
+    """Requests per second: the benchmark's own figure, or what was served until it was stopped. None if the server
+    died: the rate of its short life is not one to compare with."""
+    if run.died:
+        return None
+    summary = benchmark_summary(run.lines(load))
+    if summary:
+        return summary["rps"]
+    served = calls(run.lines(probe), command)
+    return served / run.elapsed_s if served is not None and run.elapsed_s > 0 else None
+
+
+def latency(load: str, name: str, label: str) -> Metric:
+    """A latency of redis-benchmark, which it reports at its end only."""
+    return Metric(name, label, "ms", -1, lambda run: benchmark_summary(run.lines(load)).get(name))
+
+
+def elapsed(task: str) -> Callable[[Run], float | None]:
+    """Seconds that a task took; None unless it came to a good end."""
+
+    def of(run: Run) -> float | None:
+        end = run.ends[task]
+        return end.ended_s - end.started_s if end.code == 0 and not end.stopped else None
+
+    return of
+
+
+def rate_between(run: Run, load: str, begin_s: float, end_s: float) -> float | None:
+    """Requests per second of redis-benchmark between two moments, by its own progress reports."""
+    done = [(t, t * float(found[2])) for t, text in run.output.get(load, []) if (found := _PROGRESS.search(text))]
+    inside = [(t, served) for t, served in done if begin_s <= t <= end_s]
+    if len(inside) < 2:
+        return None
+    (first, before), (last, after) = inside[0], inside[-1]
+    return (after - before) / (last - first) if last > first else None
+
+
+def rates(run: Run, load: str) -> list[tuple[float, float]]:
+    """(guest seconds, requests per second) over the run."""
+    done = [(t, t * float(found[2])) for t, text in run.output.get(load, []) if (found := _PROGRESS.search(text))]
+    return [(b[0], (b[1] - a[1]) / (b[0] - a[0])) for a, b in pairwise(done) if b[0] > a[0]]

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The scenarios, one file each. A file has ABOUT, one line, and cases(scale), which are its Cases."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatch
+
+from lab.bench.scenarios import bloat, hostpressure, redis, roomy, shell8, square
+from lab.bench.spec import Case, Scale
+from lab.errors import Exit, LabError
+
+ALL = {module.__name__.rpartition(".")[2]: module for module in (redis, roomy, hostpressure, square, bloat, shell8)}
+"""Name -> module, in the order of the report."""
+
+
+def cases(scale: Scale, wanted: Sequence[str] = ()) -> list[Case]:
+    """The cases of all scenarios, or of those that match a pattern of `wanted` ("redis", "redis/set-*"); LabError if
+    a pattern matches none."""
+    every = [case for module in ALL.values() for case in module.cases(scale)]
+    for pattern in wanted:
+        if not any(_matches(case, pattern) for case in every):
+            raise LabError(
+                Exit.USAGE, f"no scenario matches {pattern!r}; there are: {', '.join(case.name for case in every)}"
+            )
+    return [case for case in every if not wanted or any(_matches(case, pattern) for pattern in wanted)]
+
+
+def _matches(case: Case, pattern: str) -> bool:
+    return fnmatch(case.name, pattern) or fnmatch(case.scenario, pattern)

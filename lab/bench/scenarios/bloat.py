@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Programs that large folios make fat: threads that idle on arenas of their own, a sparse toucher, short lives."""
+
+from lab.bench import readers
+from lab.bench.common import MEAN
+from lab.bench.run import Run
+from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+
+ABOUT = "memory that large folios waste: idle jemalloc threads, a sparse toucher, short-lived allocators"
+
+_LRUS = ("classic",)
+"""But for the one with a limit nothing is reclaimed."""
+
+# Each thread allocates a little from an arena of its own, as a worker that has served some requests, and idles.
+_THREADS = """
+import _thread, time
+ready = []
+def worker(n):
+    mine = [bytearray(512 + n % 64) for _ in range(200)]
+    ready.append(n)
+    time.sleep(3600)
+    print(len(mine))
+for n in range({count}):
+    _thread.start_new_thread(worker, (n,))
+while len(ready) < {count}:
+    time.sleep(0.01)
+time.sleep({idle})
+"""
+
+
+def _threads(scale: Scale) -> Case:
+    count = 30 if scale is Scale.SMOKE else 100
+    script = _THREADS.replace("{count}", str(count)).replace("{idle}", "1" if scale is Scale.SMOKE else "5")
+    return Case(
+        scenario="bloat",
+        key="threads",
+        title=f"{count} idle threads of a program on jemalloc",
+        machine=Machine(1024, 128),
+        groups=(Group("bloat"),),
+        tasks=(
+            Task(
+                "load",
+                Role.LOAD,
+                ("{python}", "-I", "-S", "-c", script),
+                group="bloat",
+                # An arena for each thread, as on a machine with many processors.
+                env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{count}"},
+            ),
+        ),
+        software=("python",),
+        scores=(MEAN,),
+        deadline_s=60,
+        main="bloat",
+        frugal=True,
+        lrus=_LRUS,
+    )
+
+
+def _sparse(scale: Scale) -> Case:
+    mib, seconds = (64, 1) if scale is Scale.SMOKE else (256, 4)
+    return Case(
+        scenario="bloat",
+        key="sparse",
+        title=f"stress touches one byte in 50 KiB of {mib} MiB",
+        machine=Machine(1024, 128),
+        groups=(Group("bloat"),),
+        tasks=(
+            Task(
+                "load",
+                Role.LOAD,
+                ("{stress}", "--vm", "1", "--vm-bytes", f"{mib}M", "--vm-stride", "51200", "--vm-keep",
+                 "--timeout", f"{seconds}s"),
+                group="bloat",
+            ),
+        ),
+        software=("stress",),
+        scores=(MEAN,),
+        deadline_s=60,
+        main="bloat",
+        frugal=True,
+        lrus=_LRUS,
+    )  # fmt: skip
+
+
+def _sparse_max(scale: Scale) -> Case:
+    seconds = 1 if scale is Scale.SMOKE else 4
+
+    def survived(run: Run) -> float | None:
+        end = run.ends["load"]
+        return 1.0 if end.code == 0 and not run.oom_kills else None
+
+    return Case(
+        scenario="bloat",
+        key="sparse-max",
+        title="stress touches one byte in 50 KiB of 40 MiB, memory.max = 20M, no swap",
+        machine=Machine(512, 128),
+        groups=(Group("bloat", {"memory.max": 20 * MIB, "memory.swap.max": 0}),),
+        tasks=(
+            Task(
+                "load",
+                Role.LOAD,
+                ("{stress}", "--vm", "1", "--vm-bytes", "40M", "--vm-stride", "51200", "--vm-keep",
+                 "--timeout", f"{seconds}s"),
+                group="bloat",
+            ),
+        ),
+        software=("stress",),
+        scores=(Metric("survived", "survived", "", +1, survived),),
+        more=(MEAN,),
+        deadline_s=60,
+        main="bloat",
+    )  # fmt: skip
+
+
+def _short(scale: Scale) -> Case:
+    loops = 10 if scale is Scale.SMOKE else 100
+    # From a pipe sort takes all of its buffer and fills it from both ends.
+    script = f"i=0; while [ $i -lt {loops} ]; do {{cat}} /lab/text | {{sort}} -S 16M > /dev/null; i=$((i+1)); done"
+    return Case(
+        scenario="bloat",
+        key="short",
+        title=f"{loops} short-lived sorts with a buffer of 16 MiB",
+        machine=Machine(512, 128),
+        groups=(Group("bloat"),),
+        tasks=(Task("load", Role.LOAD, ("{dash}", "-c", script), group="bloat"),),
+        software=("shell",),
+        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
+        more=(MEAN,),
+        deadline_s=60,
+        main="bloat",
+        frugal=True,
+        lrus=_LRUS,
+    )
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Four."""
+    return [_threads(scale), _sparse(scale), _sparse_max(scale), _short(scale)]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A host that runs short of memory as a whole, without any limit: no cgroup's headroom tells of it."""
+
+from lab.bench.scenarios import store
+from lab.bench.spec import Case, Group, Machine, Role, Scale
+
+ABOUT = "Redis larger than the host's free memory, without any cgroup limit"
+
+_SIZES = {
+    # keys, requests, machine, deadline
+    Scale.SMOKE: (150_000, 150_000, Machine(224, 256), 30),
+    Scale.CI: (400_000, 400_000, Machine(300, 512), 60),
+    Scale.FULL: (3_000_000, 3_000_000, Machine(2048, 4096), 600),
+}
+
+
+def cases(scale: Scale) -> list[Case]:
+    """One."""
+    keys, requests, machine, deadline_s = _SIZES[scale]
+    return [
+        Case(
+            scenario="hostpressure",
+            key="redis",
+            title=f"Redis, SET, a host of {machine.memory_mib} MiB, no limit",
+            machine=machine,
+            groups=(Group("redis"),),
+            tasks=(store.server(), store.benchmark("load", Role.LOAD, "set", keys, requests), store.PROBE),
+            software=("redis",),
+            scores=(store.rps(),),
+            tail=store.TAIL,
+            more=store.LATENCIES,
+            deadline_s=deadline_s,
+            main="redis",
+        )
+    ]

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A Redis server and its benchmark, as several scenarios use them."""
+
+from dataclasses import dataclass
+
+from lab.bench import readers
+from lab.bench.spec import Machine, Metric, Role, Scale, Task
+
+SOCKET = "/run/redis.sock"
+VALUE_BYTES, CLIENTS, PIPELINE = 1024, 16, 32
+"""redis-benchmark -d, -c and -P, as in the proposal."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the workload."""
+
+    keys: int
+    requests: int
+    limit_mib: int
+    """About half of what the server needs."""
+    machine: Machine
+    deadline_s: int
+    """Under a limit some arms would take hours."""
+    snapshot_every_s: float
+
+
+SIZES = {
+    Scale.SMOKE: Size(20_000, 20_000, 12, Machine(512, 128), 10, 0.1),
+    Scale.CI: Size(200_000, 200_000, 96, Machine(768, 512), 30, 1.0),
+    Scale.FULL: Size(3_000_000, 3_000_000, 2048, Machine(8192, 6144), 600, 10.0),
+}
+
+
+def server(*args: str, group: str = "redis", snapshots: bool = False) -> Task:
+    """The server. Redis switches THP off for itself unless told not to."""
+    directory = ("--dir", "/mnt") if snapshots else ()
+    return Task(
+        "server",
+        Role.SERVER,
+        ("{redis-server}", "--port", "0", "--unixsocket", SOCKET, "--save", "", "--appendonly", "no",
+         "--disable-thp", "no", "--daemonize", "no", *directory, *args),
+        group=group,
+        # The file may be the one of another tool of Redis; it goes by what it is called.
+        arg0="redis-server",
+        ready=SOCKET,
+        quiet=True,
+    )  # fmt: skip
+
+
+def benchmark(
+    name: str, role: Role, test: str, keys: int, requests: int, clients: int = CLIENTS, *, quiet: bool = False
+) -> Task:
+    """redis-benchmark with the proposal's command; outside the server's cgroup."""
+    sizes = ("-r", keys, "-n", requests, "-d", VALUE_BYTES, "-c", clients, "-P", PIPELINE)
+    argv = ("{redis-benchmark}", "-s", SOCKET, "-t", test, *(str(word) for word in sizes))
+    return Task(name, role, argv, seeded=True, quiet=quiet)
+
+
+PROBE = Task("info", Role.PROBE, ("{redis-cli}", "-s", SOCKET, "INFO", "commandstats"))
+"""How many requests were served, for a run that was stopped."""
+
+
+def rps(command: str = "set") -> Metric:
+    """Requests per second."""
+    return Metric("rps", "requests/s", "", +1, lambda run: readers.redis_rps(run, "load", "info", command))
+
+
+TAIL = readers.latency("load", "p99", "p99 latency")
+LATENCIES = (
+    readers.latency("load", "avg", "average latency"),
+    readers.latency("load", "p50", "p50 latency"),
+    readers.latency("load", "p95", "p95 latency"),
+    readers.latency("load", "max", "worst latency"),
+)
+SLOW = ("always", "shrinker")
+"""Arms that over a limit are stopped at the deadline."""

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the suite's page adds to the common style sheet."""
+
+from lab.report.style import CSS as COMMON
+
+CSS = (
+    COMMON
+    + """
+:root { --madvise: #8d7bb0; --only64: #4d82bd; --shrinker: #b5653a; --headroom: #77a832; }
+@media (prefers-color-scheme: dark) { :root {
+  --madvise: #a593cc; --only64: #6fa1d8; --shrinker: #cf8257; --headroom: #93c253; } }
+.dot.madvise { background: var(--madvise); } .dot.only64 { background: var(--only64); }
+.dot.shrinker { background: var(--shrinker); } .dot.headroom { background: var(--headroom); }
+rect.madvise { fill: var(--madvise); } rect.only64 { fill: var(--only64); }
+rect.shrinker { fill: var(--shrinker); } rect.headroom { fill: var(--headroom); }
+.heat td { text-align: center; padding: 6px 8px; } .heat th { white-space: normal; }
+.heat thead th { text-align: center; font-size: 13px; } .heat thead th:first-child { text-align: left; }
+.heat td { border: 1px solid var(--paper); color: #1d1f23; } .heat td.nothing { color: var(--soft); }
+.heat td b { font-weight: 700; } .heat small { display: block; font-size: 11px; opacity: 0.75; }
+.heat .policy { border-left: 3px solid var(--paper); }
+.figures { font-size: 13px; } .figures th, .figures td { padding: 4px 9px; }
+.figures small { display: block; color: var(--soft); font-size: 11px; }
+.figures td.best { font-weight: 700; }
+nav { font-size: 13.5px; margin: 18px 0 0; line-height: 1.9; } nav a { margin-right: 16px; white-space: nowrap; }
+a { color: inherit; text-decoration-color: var(--line); text-underline-offset: 3px; }
+@media print { .figures, .heat { font-size: 10.5px; } .figures th, .figures td, .heat td { padding: 2px 4px; }
+  nav { display: none; } .scroll { overflow: visible; } @page { size: A4 landscape; margin: 12mm; } }
+"""
+)

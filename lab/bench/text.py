@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tables in Markdown, which also read well on a terminal."""
+
+from collections.abc import Sequence
+
+from lab.bench.arms import ARM, ARMS
+from lab.bench.execute import fate, fates_of
+from lab.bench.spec import Metric
+from lab.bench.table import Table, World, metrics
+
+NOT_MODELLED = (
+    "TLB misses and their cost, so what large folios are for is not in any figure of speed; huge coverage stands in",
+    "caches and memory bandwidth: zeroing or copying 2 MiB costs its instructions and nothing else",
+    "a second processor: no lock is contended, reclaim by kswapd takes the time of everybody",
+    "a swap device: zram compresses with the guest's own instructions, and nothing waits for a disk",
+)
+"""What emulation leaves out, for readers."""
+
+
+def number(value: float, unit: str = "") -> str:
+    """Four significant digits at the most, thousands grouped."""
+    if unit == "share":
+        return f"{value * 100:.1f}%"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def grid(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table with aligned columns; the first row is its head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(field.ljust(width) for field, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+
+
+def label(metric: Metric) -> str:
+    """With its unit."""
+    return metric.label if metric.unit in ("", "share") else f"{metric.label}, {metric.unit}"
+
+
+def row_name(table: Table, world: World, score: Metric) -> str:
+    """Of a line of the heat map."""
+    name = world.key if any(other.lru != world.lru for other in table.worlds) else world.case.name
+    return f"{name}: {score.label}" if len(world.case.scores) > 1 else name
+
+
+def regret_field(table: Table, world: World, arm: str, score: Metric) -> str:
+    """A field of the heat map: regret, or what became of the arm."""
+    found, runs = table.regret(world, arm, score), table.runs(world, arm)
+    if not runs:
+        return "-"
+    if found is None or found.value == 0:
+        killed = any(run.died or run.oom_kills for run in runs)
+        return "killed" if killed else "failed" if found else "nothing to compare"
+    return f"{found.value:.3f}" + ("*" if found.best == arm else "")
+
+
+def heat_map(table: Table) -> list[str]:
+    """Regret by scenario and arm."""
+    arms = [arm for arm in ARMS if any(table.runs(world, arm.key) for world in table.worlds)]
+    rows = [["regret", *(arm.label for arm in arms)]]
+    for world in table.worlds:
+        for score in world.case.scores:
+            fields = [regret_field(table, world, arm.key, score) for arm in arms]
+            rows.append([row_name(table, world, score), *fields])
+    return grid(rows)
+
+
+def field(table: Table, world: World, arm: str, metric: Metric) -> str:
+    """A field of a case's table."""
+    found = table.figure(world, arm, metric)
+    if metric.key == "flips" and ARM[arm].static:
+        return "-"
+    if found is None:
+        return fate(table.runs(world, arm)[0]).split(" after")[0] or "not measured"
+    interval = table.interval(world, arm, metric)
+    shown = number(found.median, metric.unit)
+    if interval is None or interval.low == interval.high:
+        return shown
+    return f"{shown} ({number(interval.low, metric.unit)} to {number(interval.high, metric.unit)})"
+
+
+def case_table(table: Table, world: World) -> list[str]:
+    """The lines of one case: a row for each arm, a column for each figure."""
+    shown = metrics(world.case)
+    rows = [[world.key, *(label(metric) for metric in shown), "runs"]]
+    for arm in table.arms(world):
+        fields = [field(table, world, arm.key, metric) for metric in shown]
+        rows.append([arm.label, *fields, str(len(table.runs(world, arm.key)))])
+    # Arms side by side, as in the proposal's tables.
+    lines = grid([list(column) for column in zip(*rows, strict=True)])
+    for arm in table.arms(world):
+        lines += [f"  {arm.label}: {text}" for text in fates_of(table.runs(world, arm.key))]
+    return lines

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a cell is: the guest's settings, its cgroups, its tasks and their order, as the host wrote them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// One cell: one arm of one case, in a guest of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// Files and what is written to them before anything starts: THP, its shrinker, the LRU flavour.
+    pub writes: Vec<(String, String)>,
+    /// Size of the zram swap device in bytes.
+    pub swap_bytes: u64,
+    /// Size of a file system (ext2 on zram, mounted at /mnt) in bytes; 0 for none.
+    pub disk_bytes: u64,
+    /// vm.min_free_kbytes, the same in every arm: switching THP on would raise it.
+    pub min_free_kbytes: u64,
+    /// Parents before their children.
+    pub groups: Vec<GroupSpec>,
+    /// The command of the policy, if the arm has one.
+    pub policy: Option<Vec<String>>,
+    /// In the order in which they start.
+    pub tasks: Vec<TaskSpec>,
+    /// Settings that change while the load runs.
+    pub waves: Vec<Wave>,
+    /// Guest time after which the load is stopped.
+    pub deadline_ms: u64,
+    /// The load is to run for this long; None: until it ends by itself.
+    pub duration_ms: Option<u64>,
+    /// Guest time between two samples.
+    pub sample_ms: u64,
+}
+
+/// A cgroup.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSpec {
+    /// Path below the root.
+    pub name: String,
+    /// File and value.
+    pub settings: Vec<(String, String)>,
+    /// It is sampled over time.
+    pub sampled: bool,
+}
+
+/// When a task runs.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// From the beginning to the end; the next task waits until it is ready.
+    Server,
+    /// To its end before the measured time begins.
+    Setup,
+    /// In the measured time; the time ends with the last of them.
+    Load,
+    /// Beside the load, and killed at its end.
+    Beside,
+    /// To its end, after the measured time, while the servers still run.
+    Probe,
+}
+
+/// A process.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSpec {
+    /// Names it in the records.
+    pub name: String,
+    /// Its cgroup; None for the root.
+    pub group: Option<String>,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// What the program is called by, if not by its path.
+    pub arg0: Option<String>,
+    /// Added to the environment.
+    pub env: BTreeMap<String, String>,
+    /// When it runs.
+    pub role: Role,
+    /// A Unix socket that takes connections when the task is ready; None: at once.
+    pub ready: Option<String>,
+    /// Seed of redis-benchmark's keys, seconds since 1970: it takes them from the clock.
+    pub seed: Option<u32>,
+    /// Its output is of no interest.
+    pub quiet: bool,
+}
+
+/// A setting of a cgroup that changes at a fixed interval.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wave {
+    /// The cgroup.
+    pub group: String,
+    /// Its file.
+    pub file: String,
+    /// Written one after the other, over and over; the first one when the load starts.
+    pub values: Vec<String>,
+    /// Guest time between two of them.
+    pub every_ms: u64,
+}
+
+impl Cell {
+    /// Reads a cell's file.
+    pub fn read(path: &str) -> Result<Self, Failure> {
+        let text =
+            std::fs::read_to_string(path).map_err(|e| Failure::new(format!("read {path}"), e))?;
+        serde_json::from_str(&text)
+            .map_err(|e| Failure::other(format!("parse {path}"), e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_program_does_not_know_is_refused() {
+        let wave = r#"{"group": "a", "file": "memory.high", "values": ["1"], "every_ms": 5}"#;
+        assert_eq!(serde_json::from_str::<Wave>(wave).unwrap().every_ms, 5);
+        let more = wave.replace("\"group\"", "\"phase\": 1, \"group\"");
+        assert!(serde_json::from_str::<Wave>(&more).is_err());
+    }
+}

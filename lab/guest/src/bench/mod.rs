@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One cell of the benchmark suite: settings, cgroups, a policy, servers, load, samples, totals. It knows no
+//! workload: what runs is all in the cell, and what the tasks print is read on the host.
+
+mod cell;
+mod task;
+mod watch;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::knobs::{self, Group};
+use crate::policy::Policy;
+use crate::results::{Results, now_ms};
+use crate::sampler::Sampler;
+use cell::{Cell, Role, Wave};
+use task::Task;
+
+/// How often the ends of processes are looked for.
+const POLL: Duration = Duration::from_millis(5);
+/// Guest time that a probe has.
+const PROBE_MS: u64 = 60_000;
+const DISK: &str = "/dev/zram1";
+
+/// `lab-guest bench CELL.json`: runs the cell; 0 when it was measured, whatever the outcome was.
+pub fn main(path: Option<&str>) -> ExitCode {
+    let Some(path) = path else {
+        eprintln!("lab-guest bench: the cell's file is missing; usage: lab-guest bench CELL.json");
+        return ExitCode::from(2);
+    };
+    match run(path) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("lab-guest bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(path: &str) -> Result<(), Failure> {
+    let cell = Cell::read(path)?;
+    let results =
+        Arc::new(Results::open().map_err(|e| Failure::new("open the results channel", e))?);
+    for (file, value) in &cell.writes {
+        knobs::write(file, value)?;
+    }
+    knobs::swap(cell.swap_bytes, cell.min_free_kbytes)?;
+    if cell.disk_bytes > 0 {
+        disk(cell.disk_bytes)?;
+    }
+    let mut groups = Vec::new();
+    for spec in &cell.groups {
+        groups.push((
+            spec.name.clone(),
+            Group::create(&spec.name, &spec.settings)?,
+        ));
+    }
+    let policy = Policy::start(cell.policy.as_deref(), &results)?;
+    let servers = before(&cell, &results)?;
+    measure(&cell, &groups, servers, &results)?;
+    policy.stop()
+}
+
+/// A file system in memory that no cgroup pays for, for what programs write to disk.
+fn disk(bytes: u64) -> Result<(), Failure> {
+    let number = knobs::read("/sys/class/zram-control/hot_add")?;
+    if number.trim() != "1" {
+        return Err(Failure::other(
+            "make a second zram device",
+            format!("it is number {number}"),
+        ));
+    }
+    knobs::write("/sys/block/zram1/disksize", &bytes.to_string())?;
+    // Blocks of a page: zram takes no smaller ones.
+    knobs::command("/bin/mke2fs", &["-b", "4096", DISK])?;
+    knobs::command("/bin/mount", &["-t", "ext4", DISK, "/mnt"])
+}
+
+/// Starts the servers and runs what must be done before the measured time, in the cell's order.
+fn before(cell: &Cell, results: &Arc<Results>) -> Result<Vec<Task>, Failure> {
+    let mut servers = Vec::new();
+    for spec in &cell.tasks {
+        match spec.role {
+            Role::Server => servers.push(Task::start(spec, results)?),
+            Role::Setup => {
+                let mut task = Task::start(spec, results)?;
+                let until = now_ms() + cell.deadline_ms;
+                // How it ended is in its record; the host knows what that means.
+                task.wait(until)?;
+                task.finish(results)?;
+            }
+            Role::Load | Role::Beside | Role::Probe => {}
+        }
+    }
+    Ok(servers)
+}
+
+/// The measured time and what comes after it.
+fn measure(
+    cell: &Cell,
+    groups: &[(String, Group)],
+    mut servers: Vec<Task>,
+    results: &Arc<Results>,
+) -> Result<(), Failure> {
+    let vmstat = watch::vmstat()?;
+    let mut totals = Vec::new();
+    for (_, group) in groups {
+        totals.push(watch::Totals::read(group)?);
+    }
+    let begin = now_ms();
+    send(
+        results,
+        &json!({"type": "begin", "t_ms": begin, "release": knobs::release()?}),
+    )?;
+    let sampler = sampler(cell, groups, results)?;
+    let waves: Vec<Waving> = cell
+        .waves
+        .iter()
+        .map(|wave| Waving::start(wave, results))
+        .collect();
+    let (mut loads, mut beside) = (Vec::new(), Vec::new());
+    for spec in &cell.tasks {
+        match spec.role {
+            Role::Load => loads.push(Task::start(spec, results)?),
+            Role::Beside => beside.push(Task::start(spec, results)?),
+            Role::Server | Role::Setup | Role::Probe => {}
+        }
+    }
+    let bounded = watch_over(cell, begin, &mut servers, &mut loads)?;
+    let end = now_ms();
+
+    for wave in waves {
+        wave.stop()?;
+    }
+    sampler.stop()?;
+    let changed: Map<String, Value> = watch::vmstat()?
+        .iter()
+        .zip(&vmstat)
+        .map(|(now, before)| (now.0.to_owned(), json!(now.1 - before.1)))
+        .collect();
+    for ((name, group), before) in groups.iter().zip(&totals) {
+        send(results, &watch::group_end(name, group, before)?)?;
+    }
+    for spec in cell.tasks.iter().filter(|spec| spec.role == Role::Probe) {
+        let mut task = Task::start(spec, results)?;
+        task.wait(now_ms() + PROBE_MS)?;
+        task.finish(results)?;
+    }
+    for task in loads.into_iter().chain(beside).chain(servers) {
+        task.finish(results)?;
+    }
+    send(
+        results,
+        &json!({"type": "end", "t_ms": end, "bounded": bounded, "vmstat": changed}),
+    )
+}
+
+/// Waits for the end of the load; whether it had to be stopped at the deadline.
+fn watch_over(
+    cell: &Cell,
+    begin: u64,
+    servers: &mut [Task],
+    loads: &mut [Task],
+) -> Result<bool, Failure> {
+    loop {
+        // Asked of all, so that each end gets its own time.
+        let mut running = false;
+        for load in loads.iter_mut() {
+            running |= !load.has_ended()?;
+        }
+        for server in servers.iter_mut() {
+            server.has_ended()?;
+        }
+        let passed = now_ms() - begin;
+        if !running || cell.duration_ms.is_some_and(|time| passed >= time) {
+            return Ok(false);
+        }
+        if passed > cell.deadline_ms {
+            return Ok(true);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn sampler(
+    cell: &Cell,
+    groups: &[(String, Group)],
+    results: &Arc<Results>,
+) -> Result<Sampler, Failure> {
+    let sampled: Vec<(String, Group)> = groups
+        .iter()
+        .zip(&cell.groups)
+        .filter(|(_, spec)| spec.sampled)
+        .map(|(group, _)| group.clone())
+        .collect();
+    let sizes = watch::Sizes::find()?;
+    let results = Arc::clone(results);
+    Ok(Sampler::start(
+        Duration::from_millis(cell.sample_ms),
+        move || results.send(&watch::sample(&sampled, &sizes)?),
+    ))
+}
+
+/// A setting that changes while the load runs.
+struct Waving {
+    stop: Sender<()>,
+    thread: JoinHandle<Result<(), Failure>>,
+}
+
+impl Waving {
+    fn start(wave: &Wave, results: &Arc<Results>) -> Self {
+        let (stop, stopped) = channel();
+        let (wave, results) = (wave.clone(), Arc::clone(results));
+        let thread = std::thread::spawn(move || {
+            let file = std::path::Path::new(knobs::CGROUP)
+                .join(&wave.group)
+                .join(&wave.file);
+            for value in wave.values.iter().cycle() {
+                // Before the write: lowering a limit reclaims, and so takes its time.
+                let record = json!({"type": "wave", "t_ms": now_ms(), "group": wave.group,
+                                    "file": wave.file, "value": value});
+                send(&results, &record)?;
+                knobs::write(&file, value)?;
+                match stopped.recv_timeout(Duration::from_millis(wave.every_ms)) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            Ok(())
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) -> Result<(), Failure> {
+        // The thread may have ended with an error of its own, which join reports.
+        let _ = self.stop.send(());
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(Failure::other("change a setting", "the thread panicked")))
+    }
+}
+
+fn send(results: &Results, record: &Value) -> Result<(), Failure> {
+    results
+        .send(record)
+        .map_err(|e| Failure::new("write a result", e))
+}

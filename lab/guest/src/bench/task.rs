@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A process of the workload: started in its cgroup, its output passed on line by line, killed with all its children.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, pipe2};
+use serde_json::json;
+
+use super::POLL;
+use super::cell::TaskSpec;
+use crate::clock::seed_redis_benchmark;
+use crate::failure::Failure;
+use crate::knobs::CGROUP;
+use crate::results::{Results, now_ms};
+
+/// Guest time that a server has until it is ready.
+const PATIENCE_MS: u64 = 60_000;
+/// Guest time to wait for the rest of a killed task's output.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Lines and bytes a line that are passed on; a task that prints more is cut off.
+const LINES: usize = 20_000;
+const LINE_BYTES: usize = 2_000;
+
+/// A started process.
+pub struct Task {
+    name: String,
+    child: Child,
+    group: Pid,
+    started_ms: u64,
+    ended: Option<(u64, ExitStatus)>,
+    drained: Option<Receiver<()>>,
+}
+
+impl Task {
+    /// Starts the process in its cgroup, from its first instruction, and waits until it is ready.
+    pub fn start(spec: &TaskSpec, results: &Arc<Results>) -> Result<Self, Failure> {
+        let failed = |e: std::io::Error| Failure::new(format!("start {}", spec.name), e);
+        let Some((program, args)) = spec.argv.split_first() else {
+            return Err(Failure::other(format!("start {}", spec.name), "no argv"));
+        };
+        let mut command = Command::new(program);
+        command.args(args).envs(&spec.env).stdin(Stdio::null());
+        if let Some(name) = &spec.arg0 {
+            command.arg0(name);
+        }
+        let drain = if spec.quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            None
+        } else {
+            // Or every other task would hold it open.
+            let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
+            command.stdout(write.try_clone().map_err(failed)?);
+            command.stderr(write);
+            Some(File::from(read))
+        };
+        let procs = spec
+            .group
+            .as_ref()
+            .map(|name| Path::new(CGROUP).join(name).join("cgroup.procs"));
+        let seed = spec.seed.map(i64::from);
+        // SAFETY: between fork and exec only system calls happen: a write to a file, and setting the clock.
+        unsafe {
+            command.process_group(0).pre_exec(move || {
+                if let Some(procs) = &procs {
+                    std::fs::write(procs, "0")?;
+                }
+                seed.map_or(Ok(()), seed_redis_benchmark)
+            });
+        }
+        let started_ms = now_ms();
+        let child = command.spawn().map_err(failed)?;
+        // It holds copies of the pipe's end that would keep the reader waiting for ever.
+        drop(command);
+        let group = i32::try_from(child.id())
+            .map(Pid::from_raw)
+            .map_err(|_| Failure::other(format!("start {}", spec.name), "its pid does not fit"))?;
+        let drained = drain.map(|pipe| {
+            let (done, drained) = channel();
+            let (name, results) = (spec.name.clone(), Arc::clone(results));
+            std::thread::spawn(move || {
+                pass_on(&name, pipe, &results);
+                let _ = done.send(());
+            });
+            drained
+        });
+        let mut task = Self {
+            name: spec.name.clone(),
+            child,
+            group,
+            started_ms,
+            ended: None,
+            drained,
+        };
+        if let Some(socket) = &spec.ready {
+            task.wait_ready(socket)?;
+        }
+        Ok(task)
+    }
+
+    fn wait_ready(&mut self, socket: &str) -> Result<(), Failure> {
+        while UnixStream::connect(socket).is_err() {
+            if self.has_ended()? || now_ms() - self.started_ms > PATIENCE_MS {
+                return Err(Failure::other(
+                    format!("start {}", self.name),
+                    format!("it does not listen on {socket}; its output is in the results"),
+                ));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Whether the process has ended by now.
+    pub fn has_ended(&mut self) -> Result<bool, Failure> {
+        if self.ended.is_none() {
+            let status = self
+                .child
+                .try_wait()
+                .map_err(|e| Failure::new(format!("wait for {}", self.name), e))?;
+            self.ended = status.map(|status| (now_ms(), status));
+        }
+        Ok(self.ended.is_some())
+    }
+
+    /// Waits for the end, until the clock shows `until_ms`; whether it came.
+    pub fn wait(&mut self, until_ms: u64) -> Result<bool, Failure> {
+        while !self.has_ended()? {
+            if now_ms() > until_ms {
+                return Ok(false);
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(true)
+    }
+
+    /// Kills what is left of the process and its children, and tells the host how it ended: by itself with a
+    /// code, or by a signal; `stopped` if that was ours.
+    pub fn finish(mut self, results: &Results) -> Result<(), Failure> {
+        let stopped = !self.has_ended()?;
+        match killpg(self.group, Signal::SIGKILL) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(e) => return Err(Failure::new(format!("stop {}", self.name), e)),
+        }
+        let (ended_ms, status) = match self.ended {
+            Some(end) => end,
+            None => {
+                let status = self
+                    .child
+                    .wait()
+                    .map_err(|e| Failure::new(format!("wait for {}", self.name), e))?;
+                (now_ms(), status)
+            }
+        };
+        if let Some(drained) = &self.drained {
+            // What a child that left the process group still holds open is not waited for.
+            let _ = drained.recv_timeout(LAST_WORDS);
+        }
+        let record = json!({
+            "type": "task",
+            "task": self.name,
+            "started_ms": self.started_ms,
+            "ended_ms": ended_ms,
+            "code": status.code(),
+            "signal": status.signal(),
+            "stopped": stopped,
+        });
+        results
+            .send(&record)
+            .map_err(|e| Failure::new("write a result", e))
+    }
+}
+
+/// Sends each line of a task's output with its time. Progress that overwrites itself with '\r' counts as lines.
+fn pass_on(name: &str, mut pipe: impl Read, results: &Results) {
+    let mut line = Vec::new();
+    let mut chunk = [0; 4096];
+    let mut left = LINES;
+    let mut send = |line: &mut Vec<u8>| {
+        if !line.is_empty() && left > 0 {
+            let text = String::from_utf8_lossy(line);
+            let record = json!({"type": "out", "task": name, "t_ms": now_ms(), "text": text});
+            if let Err(e) = results.send(&record) {
+                eprintln!("lab-guest bench: write output of {name}: {e}");
+            }
+            left -= 1;
+        }
+        line.clear();
+    };
+    while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+        for &byte in &chunk[..count] {
+            if byte == b'\r' || byte == b'\n' {
+                send(&mut line);
+            } else if line.len() < LINE_BYTES {
+                line.push(byte);
+            }
+        }
+    }
+    send(&mut line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_that_overwrites_itself_becomes_lines() {
+        let path = std::env::temp_dir().join(format!("lab-guest-task-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let results = Results::to(&path).unwrap();
+        pass_on(
+            "load",
+            "a 1\ra 2\r\n\nlast\nunfinished".as_bytes(),
+            &results,
+        );
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let texts: Vec<_> = lines
+            .iter()
+            .map(|line| line["text"].as_str().unwrap())
+            .collect();
+        assert_eq!(texts, ["a 1", "a 2", "last", "unfinished"]);
+        assert!(lines.iter().all(|line| line["task"] == "load"));
+    }
+}
