@@ -55,7 +55,13 @@ class SelftestBoot(Boot):
     """Names of tests (of the fixture's: `child_attaches_first`); empty: all."""
 
 
-SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {}
+SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
+    # Some 500 cells each: side by side they take half the time.
+    "mthp_matrix": {
+        reason: SelftestBoot(only=(f"matrix_{reason}",))
+        for reason in ("fault", "forced_collapse", "khugepaged", "swap_in")
+    },
+}
 """Boots of the selftest programs that need other than one usual guest: program -> what the run is called after
 the program's name -> boot. An empty name is the program's own."""
 
