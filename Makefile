@@ -5,7 +5,7 @@ PYTHON ?= python3
 LAB := env PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
 SCALE ?=
 CASE ?=
-export DIR BASE UPDATE DEBUG BOOT KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+export DIR BASE UPDATE DEBUG BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
@@ -46,7 +46,7 @@ checkpatch: ## run the kernel's checkpatch.pl --strict over the series
 config-matrix: ## compile what the series touches with options off, for arm64 and 32 bit (CASE=PSI, BOOT=1)
 	@exec $(LAB) config-matrix $(CASE)
 
-bisect: ## build and boot the series patch by patch
+bisect: ## build and boot the series patch by patch (QUICK=1: only compile what it touches)
 	@exec $(LAB) bisect
 
 sparse: ## run sparse over what the series touches, against the same without the series

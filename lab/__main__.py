@@ -69,8 +69,8 @@ def _bisect(args: argparse.Namespace) -> int:
     from lab import setup
     from lab.kernel import bisect
 
-    setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | (setup.Need.VM if args.boot else setup.Need(0)))
-    return bisect.run(args.boot)
+    setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | (setup.Need(0) if args.quick else setup.Need.VM))
+    return bisect.run(args.quick)
 
 
 def _sparse(_: argparse.Namespace) -> int:
@@ -186,7 +186,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     matrix.add_argument("case", nargs="*", help="only these (and the reference they are compared with)")
     bisect = add("bisect", _bisect, "build and boot the series patch by patch")
-    bisect.add_argument("--no-boot", dest="boot", action="store_false", help="only build")
+    bisect.add_argument(
+        "--quick",
+        action="store_true",
+        default=os.environ.get("QUICK", "") == "1",
+        help="compile only what the series touches, and boot nothing (also: QUICK=1)",
+    )
     add("sparse", _sparse, "run sparse over what the series touches")
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")

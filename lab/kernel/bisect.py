@@ -12,7 +12,7 @@ from pathlib import Path
 from lab import accel, proc, results, vm
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
-from lab.kernel.kbuild import Kbuild, warnings
+from lab.kernel.kbuild import USERS, Kbuild, touched, warnings
 from lab.kernel.series import PATCHES, Patch, load
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
@@ -77,14 +77,19 @@ class _Steps:
         """Brings the tree to the base and these patches."""
         self._worktree.set(patches)
 
-    def build_kernel(self, row: Row, log: Path) -> None:
+    def build_kernel(self, row: Row, log: Path, objects: Sequence[str]) -> None:
+        """An image, or only those of `objects` that there are."""
         wanted = config.merge([*config.fragments(True), _FRAGMENT])
         if f"config {_HOOK.removeprefix('CONFIG_')}\n" not in (self._base.tree / "mm" / "Kconfig").read_text():
             # Not there before the patch that adds it.
             del wanted[_HOOK]
         self.kernel.configure(wanted, log)
         config.check(wanted, (self.kernel.objects / ".config").read_text())
-        self._make(row, log, lambda: self.kernel.make("bzImage", log=log))
+        targets = ["bzImage"]
+        if objects:
+            self.kernel.must("prepare", log=log, what="make prepare")
+            targets = ["W=1", *self.kernel.builds(objects)]
+        self._make(row, log, lambda: self.kernel.make("-k", *targets, log=log))
 
     def build_tool(self, part: str, row: Row, log: Path) -> None:
         directory = {"libbpf": "lib/bpf", "bpftool": "bpf/bpftool", "selftests": "testing/selftests/mthp"}[part]
@@ -130,16 +135,15 @@ def _boot(row: Row, image: Path) -> None:
     row.problems += [f"kernel log: {line}" for line in outcome.splats]
 
 
-def _one(steps: _Steps, row: Row, boots: bool) -> None:
+def _one(steps: _Steps, row: Row, objects: Sequence[str]) -> None:
     begin = time.monotonic()
     for part in row.parts:
         log = _LOGS / f"{row.number:04}-{part}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         if part == "kernel":
-            steps.build_kernel(row, log)
-            image = steps.kernel.objects / "arch/x86/boot/bzImage"
-            if boots and not row.problems:
-                _boot(row, image)
+            steps.build_kernel(row, log, objects)
+            if not objects and not row.problems:
+                _boot(row, steps.kernel.objects / "arch/x86/boot/bzImage")
         else:
             steps.build_tool(part, row, log)
     row.seconds = time.monotonic() - begin
@@ -153,11 +157,13 @@ def _show(row: Row) -> None:
         print(f"  {line}", flush=True)
 
 
-def run(boots: bool = True) -> int:
-    """Every patch, with all before it: builds what it changes, without warnings, and boots; 1 if one does not."""
+def run(quick: bool = False) -> int:
+    """Every patch, with all before it: builds what it changes, without warnings, and boots; 1 if one does not.
+    `quick` compiles only what the series touches and users of its headers, and boots nothing."""
     patches = load()
     if not patches:
         raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
+    objects = [*touched(patches), *USERS] if quick else []
     rows: list[Row] = []
     with locked("kernel") as lock:
         base = source.get()
@@ -167,7 +173,7 @@ def run(boots: bool = True) -> int:
             row = Row(number, patch.name.removesuffix(".patch"), parts(patch))
             if row.parts:
                 steps.go(patches[:number])
-                _one(steps, row, boots)
+                _one(steps, row, objects)
             _show(row)
             rows.append(row)
     gates = [results.gate(f"{row.name}: problems", len(row.problems), "== 0") for row in rows]
@@ -182,7 +188,8 @@ def run(boots: bool = True) -> int:
         }
         for row in rows
     }
-    path = results.write("bisect", results.environment(None, "tcg", base=base.version), {"patches": metrics}, gates)
+    environment = results.environment(None, "none" if quick else "tcg", base=base.version)
+    path = results.write("bisect-quick" if quick else "bisect", environment, {"patches": metrics}, gates)
     bad = sum(bool(row.problems) for row in rows)
     print(f"bisect: {len(rows) - bad} of {len(rows)} patches ok; results: {path}")
     return Exit.OK if all(gate.ok for gate in gates) else Exit.TESTS

@@ -17,6 +17,14 @@ _NOT_COMPILED = ("tools/", "scripts/", "samples/", "Documentation/")
 _INCLUDED = {"kernel/sched/psi.c": "kernel/sched/build_utility.o"}
 """Files that another file includes, with the object they end up in."""
 
+USERS = (
+    "fs/proc/task_mmu.o",
+    "kernel/bpf/cgroup.o",
+    "kernel/cgroup/cgroup.o",
+    "mm/shmem.o",
+)
+"""Objects of files that the series leaves alone but whose headers it changes."""
+
 # What the Makefile of one directory would have made, with the members of the objects that are linked from several.
 _ASK = """\
 srctree := {tree}

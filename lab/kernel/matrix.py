@@ -10,7 +10,7 @@ from lab import accel, results, vm
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.build import Kernel
-from lab.kernel.kbuild import Kbuild, symbols, touched, warnings
+from lab.kernel.kbuild import USERS, Kbuild, symbols, touched, warnings
 from lab.kernel.series import PATCHES, load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
@@ -19,14 +19,6 @@ from lab.testing import guest, tap
 from lab.testing.result import Status
 
 _LOGS = BUILD / "log" / "config-matrix"
-
-USERS = (
-    "fs/proc/task_mmu.o",
-    "kernel/bpf/cgroup.o",
-    "kernel/cgroup/cgroup.o",
-    "mm/shmem.o",
-)
-"""Objects of files that the series leaves alone but whose headers it changes."""
 
 _ARITHMETIC = {"__udivdi3", "__divdi3", "__umoddi3", "__moddi3", "__aeabi_uldivmod", "__aeabi_ldivmod"}
 """What a compiler calls for a 64-bit division on a 32-bit machine; the kernel has none of them."""
