@@ -92,15 +92,25 @@ class Kbuild:
 
     def builds(self, objects: Sequence[str]) -> list[str]:
         """Those of `objects` that kbuild compiles with the present configuration (after `make prepare`)."""
-        found: set[str] = set()
-        for directory in {str(Path(path).parent) for path in objects}:
-            text = _ASK.format(tree=self.tree, objects=self.objects, directory=directory)
-            argv = ["make", "-s", "--no-print-directory", "-f", "-", "lab-ask"]
-            done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, cwd=self.objects)
-            if done.returncode != 0:
-                raise LabError(Exit.BUILD, f"asking kbuild about {directory} failed: {done.stderr.strip()}")
-            found |= {f"{directory}/{name}" for name in done.stdout.split()}
-        return [path for path in objects if path in found]
+        known: dict[str, set[str]] = {}
+
+        def within(directory: str, name: str) -> bool:
+            """Whether the Makefile of `directory` names this, and those above it name the directory."""
+            if directory not in known:
+                known[directory] = self._parts(directory)
+            above, _, last = directory.rpartition("/")
+            return name in known[directory] and (not above or within(above, f"{last}/"))
+
+        return [path for path in objects if within(*path.rsplit("/", 1))]
+
+    def _parts(self, directory: str) -> set[str]:
+        """Objects and directories that kbuild goes into in `directory`."""
+        text = _ASK.format(tree=self.tree, objects=self.objects, directory=directory)
+        argv = ["make", "-s", "--no-print-directory", "-f", "-", "lab-ask"]
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, cwd=self.objects)
+        if done.returncode != 0:
+            raise LabError(Exit.BUILD, f"asking kbuild about {directory} failed: {done.stderr.strip()}")
+        return set(done.stdout.split())
 
     def nm(self, program: str, objects: Sequence[str]) -> str:
         """What `program` (nm, llvm-nm) says about symbols that these objects share with others."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the configuration matrix, the patch-by-patch build and sparse conclude from what they see."""
 
+import tempfile
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -24,6 +25,23 @@ class Touched(unittest.TestCase):
 
     def test_the_series_touches_what_it_is_about(self) -> None:
         self.assertLessEqual({"mm/bpf_mthp.o", "kernel/bpf/bpf_struct_ops.o"}, set(kbuild.touched(load())))
+
+
+class Builds(unittest.TestCase):
+    def test_kbuild_is_asked_in_each_directory_above(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            tree = Path(name)
+            for path, text in {
+                "include/config/auto.conf": "CONFIG_ON=y\n",
+                "k/Makefile": "obj-y += bpf/\nobj-$(CONFIG_OFF) += cgroup/\n",
+                "k/bpf/Makefile": "obj-$(CONFIG_ON) += a.o both.o\nobj-$(CONFIG_OFF) += b.o\nboth-y := one.o\n",
+                "k/cgroup/Makefile": "obj-y += c.o\n",
+            }.items():
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (tree / path).write_text(text)
+            build = kbuild.Kbuild(tree, tree, 0)
+            found = build.builds(["k/bpf/a.o", "k/bpf/b.o", "k/bpf/one.o", "k/cgroup/c.o"])
+        self.assertEqual(found, ["k/bpf/a.o", "k/bpf/one.o"])
 
 
 class Warnings(unittest.TestCase):
