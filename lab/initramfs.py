@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Builds the guest's file system: busybox, the programs of a job with the libraries they load, its files."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -24,7 +25,8 @@ def parse_ldd(text: str) -> list[Path]:
         raise LabError(
             Exit.HOST, f"a program for the guest lacks libraries on this host: {', '.join(missing)}; run `make setup`"
         )
-    return [Path(match[1]) for line in text.splitlines() if (match := _LIBRARY.match(line))]
+    # A library found by $ORIGIN comes with "bin/../lib" in its path.
+    return [Path(os.path.normpath(match[1])) for line in text.splitlines() if (match := _LIBRARY.match(line))]
 
 
 def libraries(program: Path) -> list[Path]:

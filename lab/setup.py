@@ -43,7 +43,12 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
     Need.PROGRAM: ("clang-19", "llvm-19", "gcc", "make", "libc6-dev", "libelf-dev", "zlib1g-dev", "pkgconf|pkg-config"),
     Need.VM: ("qemu-system-x86", "busybox-static|busybox"),
     Need.REDIS: ("redis-tools",),
-    Need.WORKLOADS: ("stress", "python3-minimal", "libjemalloc2", "dash", "grep", "coreutils"),
+    # Not memcached itself, which would start a service: lab/bench/packages.py unpacks it. The libraries it loads come
+    # with libmemcached-tools and redis-tools.
+    Need.WORKLOADS: (
+        "stress", "python3-minimal", "libjemalloc2", "dash", "grep", "coreutils", "gcc", "make", "binutils",
+        "libc6-dev", "libelf-dev", "zlib1g-dev", "libmemcached-tools",
+    ),
     Need.LINT: ("python3-venv",),
     # Another architecture by clang, which is a second compiler too and tens of times smaller than a cross gcc.
     Need.CHECKS: ("clang-19", "llvm-19", "lld-19", "sparse"),

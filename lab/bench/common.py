@@ -12,6 +12,7 @@ def _main(of: str) -> Metric:
         "some": ("stall, some", "s", -1),
         "full": ("stall, full", "s", -1),
         "system": ("system time", "s", -1),
+        "user": ("user time", "s", -1),
     }
     label, unit, better = names[of]
 
@@ -23,13 +24,15 @@ def _main(of: str) -> Metric:
         if of == "mean":
             seen = [sample.current[name] for sample in run.samples]
             return sum(seen) / len(seen) / MIB if seen else None
-        return {"some": total.some_s, "full": total.full_s, "system": total.system_s}[of]
+        return {"some": total.some_s, "full": total.full_s, "system": total.system_s, "user": total.user_s}[of]
 
     return Metric(f"{of}_{unit.lower()}", label, unit, better, value)
 
 
 PEAK = _main("peak")
 MEAN = _main("mean")
+MAIN_USER = _main("user")
+MAIN_SYSTEM = _main("system")
 COVER_64K = Metric("cover_64k", "anon in folios >= 64K", "share", 0, lambda run: run.coverage(64))
 COVER_2M = Metric("cover_2m", "anon in 2M folios", "share", 0, lambda run: run.coverage(2048))
 COMMON = (
@@ -41,7 +44,7 @@ COMMON = (
     Metric("swap_out", "pages swapped out", "", -1, lambda run: float(run.vmstat["pswpout"])),
     _main("some"),
     _main("full"),
-    _main("system"),
+    MAIN_SYSTEM,
     Metric("flips", "policy flips", "", 0, lambda run: float(run.flips(run.cell.case.main))),
     Metric("oom_kills", "out-of-memory kills", "", -1, lambda run: float(run.oom_kills)),
 )

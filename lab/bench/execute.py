@@ -73,7 +73,7 @@ def _vm_job(cell: Cell, world: World, payload: software.Payload, job: Mapping[st
         # mthp_ext in all arms: it lies in the guest's memory.
         programs=[world.mthp_ext, *payload.paths.values(), *payload.programs],
         files=payload.files,
-        data={"/lab/cell.json": json.dumps(job).encode()},
+        data={**payload.data, "/lab/cell.json": json.dumps(job).encode()},
         memory_mib=cell.case.machine.memory_mib,
         cpus=1 if world.mode is vm.Mode.ICOUNT else 2,
         mode=world.mode,

@@ -9,7 +9,10 @@ from functools import cache as remember
 from pathlib import Path
 
 from lab import proc, programs
+from lab.bench import packages
 from lab.errors import Exit, LabError
+from lab.kernel import source
+from lab.lock import locked
 from lab.paths import REPO
 
 
@@ -23,6 +26,8 @@ class Payload:
     """More binaries and shared objects, which no task names."""
     files: dict[str, Path] = field(default_factory=dict)
     """Guest path -> host file."""
+    data: dict[str, bytes] = field(default_factory=dict)
+    """Guest path -> content."""
 
 
 def tool(name: str) -> Path:
@@ -71,11 +76,61 @@ def _python() -> Payload:
     )
 
 
+_MAKEFILE = b"""
+all: $(FILES:=.o)
+%.o: /src/tools/lib/bpf/%.c
+	$(CC) -O2 -I/src/tools/lib/bpf -I/src/tools/include -I/src/tools/include/uapi \\
+		-D_GNU_SOURCE -D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64 -c -o $@ $<
+"""
+
+
+def _compiler() -> Payload:
+    """gcc as far as object files, make, and libbpf of the kernel's source with every header it includes."""
+    with locked("kernel"):
+        tree = source.get().tree
+    gcc = tool("gcc")
+
+    def answer(*argv: str, where: Path | None = None) -> str:
+        return proc.output([str(gcc), *argv], what="asking gcc", code=Exit.HOST, cwd=where).strip()
+
+    # Debian has it under a longer name, which gcc does not look for.
+    assembler = tool(Path(answer("-print-prog-name=as")).name)
+    sources = sorted((tree / "tools" / "lib" / "bpf").glob("*.c"))
+    include = [f"-I{tree / 'tools' / place}" for place in ("lib/bpf", "include", "include/uapi")]
+    # Some headers are included by others only when the compiler optimises.
+    rules = answer("-M", "-O2", "-D_GNU_SOURCE", *include, *(str(path) for path in sources))
+    headers = {Path(word) for word in rules.replace("\\", " ").split() if word.endswith(".h")}
+    files = {str(path): path for path in headers if not path.is_relative_to(tree)}
+    for path in [*sources, *headers]:
+        if path.is_relative_to(tree):
+            files[f"/src/{path.resolve().relative_to(tree.resolve())}"] = path
+    return Payload(
+        {"gcc": gcc, "make": tool("make")},
+        (Path(answer("-print-prog-name=cc1")), assembler),
+        {"/usr/bin/as": assembler, **files},
+        {"/lab/Makefile": _MAKEFILE},
+    )
+
+
+_MEMASLAP = b"key\n24 24 1\nvalue\n1024 1024 1\ncmd\n0 0.5\n1 0.5\n"
+"""Keys of 24 bytes, values of 1024, half SET and half GET."""
+
+
+def _memcached() -> Payload:
+    server = packages.program("memcached", "usr/bin/memcached")
+    return Payload(
+        {"memcached": server, "memcaslap": tool("memcaslap")},
+        data={"/lab/memaslap.cnf": _MEMASLAP},
+    )
+
+
 _SOFTWARE: dict[str, Callable[[], Payload]] = {
     "redis": _redis,
     "stress": _stress,
     "shell": _shell,
     "python": _python,
+    "compiler": _compiler,
+    "memcached": _memcached,
 }
 NAMES = tuple(_SOFTWARE)
 """What a case may ask for."""
@@ -101,10 +156,12 @@ def merge(names: Iterable[str]) -> Payload:
         {name: path for part in parts for name, path in part.paths.items()},
         tuple(path for part in parts for path in part.programs),
         {guest: path for part in parts for guest, path in part.files.items()},
+        {guest: content for part in parts for guest, content in part.data.items()},
     )
 
 
 def hashes(everything: Payload) -> dict[str, str]:
     """Path -> hash of all that `everything` takes into the guest."""
     binaries = [*everything.paths.values(), *everything.programs]
-    return {str(path): file_hash(path) for path in [*binaries, *everything.files.values()]}
+    contents = {guest: hashlib.sha256(content).hexdigest() for guest, content in everything.data.items()}
+    return contents | {str(path): file_hash(path) for path in [*binaries, *everything.files.values()]}

@@ -70,7 +70,7 @@ class Task:
     arg0: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     ready: str | None = None
-    """A Unix socket that takes connections when a server is ready."""
+    """A Unix socket, or host:port, that takes connections when a server is ready."""
     seeded: bool = False
     """It is redis-benchmark: gets the keys of the repeat."""
     quiet: bool = False

@@ -16,7 +16,7 @@ from lab.bench.common import COVER_2M, COVER_64K
 from lab.bench.journal import Journal
 from lab.bench.plan import plan
 from lab.bench.run import Run
-from lab.bench.scenarios import square
+from lab.bench.scenarios import memcached, square
 from lab.bench.spec import MIB, Case, Role, Scale
 from lab.bench.table import Table
 from lab.errors import LabError
@@ -115,11 +115,17 @@ class ReadTest(unittest.TestCase):
             with self.assertRaises(ValueError, msg=gone):
                 run.read(Cell(HIGH, ARM["never"], "classic", 0), [r for r in whole if r["type"] != gone], 1.0)
 
-    def test_a_failed_setup_is_refused(self) -> None:
+    def test_a_failed_program_is_refused(self) -> None:
         case = CI["redis/read-none"]
-        broken = [{**r, "code": 1} if r.get("task") == "fill" else r for r in records(case)]
-        with self.assertRaises(ValueError):
-            run.read(Cell(case, ARM["never"], "classic", 0), broken, 1.0)
+        for name in ("fill", "load"):
+            broken = [{**r, "code": 1} if r.get("task") == name else r for r in records(case)]
+            with self.assertRaises(ValueError):
+                run.read(Cell(case, ARM["never"], "classic", 0), broken, 1.0)
+
+    def test_a_program_that_fails_for_lack_of_memory_is_a_result(self) -> None:
+        broken = [{**r, "code": 2} if r.get("task") == "load" else r for r in records(THREADS, killed=True)]
+        it = run.read(Cell(THREADS, ARM["always"], "classic", 0), broken, 1.0)
+        self.assertEqual(execute.fate(it), "1 processes OOM-killed")
 
 
 class ReadersTest(unittest.TestCase):
@@ -137,6 +143,13 @@ class ReadersTest(unittest.TestCase):
         it = one(HIGH, "always")
         output = {"load": [], "info": [(5.0, "cmdstat_set:calls=8000,usec=1")]}
         self.assertEqual(HIGH.scores[0].of(dataclasses.replace(it, output=output)), 2000.0)
+
+    def test_memaslap(self) -> None:
+        lines = ["Get Statistics (2 events)", "   Avg:         9", "Total Statistics (5 events)", "   Max:     56328",
+                 "   Avg:       274", "Run time: 0.9s Ops: 50000 TPS: 54514 Net_rate: 56.5M/s"]  # fmt: skip
+        it = dataclasses.replace(one(CI["memcached/max"], "never"), output={"load": [(1.0, line) for line in lines]})
+        self.assertEqual((memcached.rate(it), memcached.latency(it, "Avg")), (54514.0, 0.274))
+        self.assertIsNone(memcached.latency(dataclasses.replace(it, output={}), "Max"))
 
     def test_rate_between_is_of_that_time_alone(self) -> None:
         # 100/s for two seconds, then 300/s.

@@ -64,6 +64,10 @@ class Closure(unittest.TestCase):
             ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"],
         )
 
+    def test_a_library_found_beside_the_program(self) -> None:
+        text = "\tlibx.so.1 => /usr/bin/../lib/libx.so.1 (0x00007f1234567000)\n"
+        self.assertEqual(initramfs.parse_ldd(text), [Path("/usr/lib/libx.so.1")])
+
     def test_a_missing_library_is_told(self) -> None:
         with self.assertRaises(LabError) as caught:
             initramfs.parse_ldd("\tlibgone.so.1 => not found\n")

@@ -79,7 +79,7 @@ pub struct TaskSpec {
     pub env: BTreeMap<String, String>,
     /// When it runs.
     pub role: Role,
-    /// A Unix socket that takes connections when the task is ready; None: at once.
+    /// A Unix socket, or host:port, that takes connections when the task is ready; None: at once.
     pub ready: Option<String>,
     /// Seed of redis-benchmark's keys, seconds since 1970: it takes them from the clock.
     pub seed: Option<u32>,

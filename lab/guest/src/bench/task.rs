@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -109,7 +110,7 @@ impl Task {
     }
 
     fn wait_ready(&mut self, socket: &str) -> Result<(), Failure> {
-        while UnixStream::connect(socket).is_err() {
+        while !listens(socket) {
             if self.has_ended()? || now_ms() - self.started_ms > PATIENCE_MS {
                 return Err(Failure::other(
                     format!("start {}", self.name),
@@ -178,6 +179,15 @@ impl Task {
         results
             .send(&record)
             .map_err(|e| Failure::new("write a result", e))
+    }
+}
+
+/// Whether a Unix socket (a path) or a TCP port (host:port) takes connections.
+fn listens(socket: &str) -> bool {
+    if socket.starts_with('/') {
+        UnixStream::connect(socket).is_ok()
+    } else {
+        TcpStream::connect(socket).is_ok()
     }
 }
 

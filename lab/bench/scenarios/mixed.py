@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One host, three kinds of tenants at the same time: no static setting suits all of them."""
+
+from dataclasses import dataclass
+
+from lab.bench.run import Run
+from lab.bench.scenarios import store
+from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+
+ABOUT = "a limited Redis, a memory-hungry batch job with free memory, and fifty small services on one host"
+
+
+@dataclass(frozen=True)
+class _Size:
+    store: store.Size
+    services: int
+    seconds: float
+    memory_mib: int
+
+
+_SIZES = {
+    Scale.SMOKE: _Size(store.SIZES[Scale.SMOKE], 10, 1.5, 768),
+    Scale.CI: _Size(store.SIZES[Scale.CI], 50, 12.0, 1536),
+    Scale.FULL: _Size(store.SIZES[Scale.FULL], 50, 60.0, 16384),
+}
+_CHUNK_MIB = 8
+
+# Works through data in pieces that it allocates, fills, looks at and drops; sixteen are alive at a time.
+_BATCH = """
+import time
+alive = [None] * 16
+n = 0
+while True:
+    alive[n % 16] = bytes([n % 251 + 1]) * ({chunk} << 20)
+    sum(alive[n % 16][::4096])
+    n += 1
+    print(n, flush=True)
+""".replace("{chunk}", str(_CHUNK_MIB))
+
+# Starts, keeps a little in each of its workers' arenas, and serves once in a while.
+_SERVICE = """
+import _thread, time
+def worker(n):
+    table = [bytearray(512 + n) for _ in range(200)]
+    while True:
+        time.sleep(1)
+        table[n % 200] = bytearray(512 + n)
+for n in range(4):
+    _thread.start_new_thread(worker, (n,))
+time.sleep(3600)
+"""
+
+
+def throughput(run: Run) -> float | None:
+    """MiB of data that the batch job works through in a second of the processor's time, its page faults included.
+    Not of the clock's: it would profit from every tenant that starves."""
+    busy = run.groups["batch"].user_s + run.groups["batch"].system_s
+    pieces = sum(0 <= t <= run.elapsed_s for t, _ in run.output.get("batch", []))
+    return pieces * _CHUNK_MIB / busy if busy > 0 else None
+
+
+def _resident(run: Run) -> float | None:
+    seen = [sample.current["small"] for sample in run.samples]
+    return sum(seen) / len(seen) / MIB if seen else None
+
+
+def cases(scale: Scale) -> list[Case]:
+    """One."""
+    size = _SIZES[scale]
+    python = ("{python}", "-I", "-S", "-c")
+    names = [f"small/s{n:02}" for n in range(size.services)]
+    services = [
+        Task(
+            f"service{n:02}",
+            Role.SERVER,
+            (*python, _SERVICE),
+            group=name,
+            env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": "narenas:4"},
+            quiet=True,
+        )
+        for n, name in enumerate(names)
+    ]
+    # Each piece is mapped and unmapped by itself, as large arrays are; else the allocator would keep and reuse it.
+    batch = Task("batch", Role.LOAD, (*python, _BATCH), group="batch", env={"MALLOC_MMAP_THRESHOLD_": "131072"})
+    limit = size.store.limit_mib * MIB
+    return [
+        Case(
+            scenario="mixed",
+            key="host",
+            title=f"a Redis with memory.max = {size.store.limit_mib}M, a batch job, {size.services} small services",
+            machine=Machine(size.memory_mib, size.store.machine.swap_mib),
+            groups=(
+                Group("redis", {"memory.max": limit}),
+                Group("batch"),
+                Group("small"),
+                *(Group(name, sampled=False) for name in names),
+            ),
+            tasks=(
+                *services,
+                store.server(),
+                batch,
+                store.benchmark("load", Role.LOAD, "set", size.store.keys, 10**9, quiet=True),
+                store.PROBE,
+            ),
+            software=("redis", "python"),
+            scores=(
+                store.rps(),
+                Metric("batch", "batch job, MiB per CPU second", "", +1, throughput),
+                Metric("small", "small services, resident", "MiB", -1, _resident),
+            ),
+            deadline_s=600,
+            duration_s=size.seconds,
+            main="redis",
+        )
+    ]
