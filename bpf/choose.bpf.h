@@ -8,67 +8,99 @@
 
 #include "state.bpf.h"
 
-/* The kernel's reason in our numbering; CO-RE supplies the kernel's values. */
-static __always_inline __u32 mthp_reason_of(__u32 type)
+#define MTHP_IS(type, name)	((type) == (__u32)bpf_core_enum_value(enum tva_type, name))
+
+/*
+ * A rule refuses every order.  Such a cgroup asks once per base page, so there the
+ * limits, which could change nothing, are not looked at.
+ */
+static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgroup *state,
+					    __u32 reason, __u32 rule)
 {
-	if (type == bpf_core_enum_value(enum tva_type, TVA_PAGEFAULT))
-		return MTHP_FAULT;
-	if (type == bpf_core_enum_value(enum tva_type, TVA_KHUGEPAGED))
-		return MTHP_KHUGEPAGED;
-	if (type == bpf_core_enum_value(enum tva_type, TVA_FORCED_COLLAPSE))
-		return MTHP_COLLAPSE;
-	if (bpf_core_enum_value_exists(enum tva_type, TVA_SWAPIN) &&
-	    type == bpf_core_enum_value(enum tva_type, TVA_SWAPIN))
-		return MTHP_SWAPIN;
-	return MTHP_UNKNOWN;
+	if (!cgrp || !state || reason >= MTHP_NR_REASONS || rule >= MTHP_NR_RULES)
+		return 0;
+	state->asked[reason]++;
+	state->narrowed[reason][rule]++;
+	if (state->told[reason])
+		mthp_tell(cgrp, state, 0);
+	return 0;
 }
 
-static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type,
-						 unsigned long vm_flags,
-						 unsigned long orders)
+/* No memory for the state: the rules that need none still hold. */
+static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp,
+							  unsigned long orders)
 {
-	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .vm_flags = vm_flags };
-	struct page_counter *counter = 0;
-	struct mthp_cgroup *state;
-	struct mthp_room room;
-	__u64 allowed;
-	__u32 rules;
+	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
+	const struct mthp_tunables *t = mthp_tuned();
+	__u32 rules = 0;
 
-	f.reason = mthp_reason_of(type);
-	if (!mthp_governed(f.reason, vm_flags, &tunables))
+	if (!cgrp)
+		return orders;
+	f.headroom_bytes = mthp_room(cgrp, t);
+	return orders & mthp_fitting(&f, t, &rules);
+}
+
+/* One copy of this for each reason, which is a constant then. */
+static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
+						     unsigned long vm_flags,
+						     unsigned long orders)
+{
+	struct mthp_facts f = {
+		.orders = MTHP_ALL_ORDERS,
+		.vm_flags = vm_flags,
+		.reason = reason,
+	};
+	const struct mthp_tunables *t = mthp_tuned();
+	struct mthp_cgroup *state;
+	__u32 rules = 0;
+	__u64 allowed;
+
+	if (!mthp_governed(reason, vm_flags, t))
 		return orders;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state)
 		state = mthp_adopt(cgrp);
-	if (tunables.rules & (MTHP_RULE(HEADROOM) | MTHP_RULE(SMALL)))
-		counter = mthp_counter(cgrp);
-	mthp_measure_room(&room, state, counter);
-	if (!state) {
-		/* No memory for the state: the rules that need none still hold. */
-		f.headroom_bytes = room.headroom_bytes;
-		return orders & mthp_decide(&f, &tunables, &rules);
-	}
+	if (!state)
+		return mthp_answer_without_state(cgrp, orders);
+	mthp_cgroup_facts(&f, cgrp, state, t);
+	if (mthp_pressed(&f, t))
+		return mthp_refuse(cgrp, state, reason, MTHP_PRESSURE);
+	if (mthp_small(&f, t))
+		return mthp_refuse(cgrp, state, reason, MTHP_SMALL);
 
 	/*
 	 * Decide on all orders, not on the offer: the decision then changes only
 	 * when the facts do, and not with the size of each mapping.
 	 */
-	mthp_cgroup_facts(&f, state, &room);
-	allowed = mthp_decide(&f, &tunables, &rules);
+	f.headroom_bytes = mthp_room(cgrp, t);
+	allowed = mthp_fitting(&f, t, &rules);
 
-	if (f.reason < MTHP_NR_REASONS) {
-		state->asked[f.reason]++;
-		if (orders & ~allowed)
-			for (int rule = 0; rule < MTHP_NR_RULES; rule++)
-				if (rules & (1U << rule)) {
-					state->narrowed[f.reason][rule]++;
-					break;
-				}
-		if (allowed != state->told[f.reason])
-			mthp_tell(cgrp, state, &room, 0);
-	}
+	state->asked[reason]++;
+	if (orders & ~allowed)
+		state->narrowed[reason][rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
+								      MTHP_MAX_ORDER]++;
+	if (allowed != state->told[reason])
+		mthp_tell(cgrp, state, 0);
 	return orders & allowed;
+}
+
+/*
+ * The kernel's reasons, whose values CO-RE supplies.  Forced collapse is nobody's
+ * business but the program's that asked for it, and a reason that is not known
+ * here passes.
+ */
+static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type,
+						 unsigned long vm_flags,
+						 unsigned long orders)
+{
+	if (MTHP_IS(type, TVA_PAGEFAULT))
+		return mthp_answer_for(MTHP_FAULT, cgrp, vm_flags, orders);
+	if (MTHP_IS(type, TVA_KHUGEPAGED))
+		return mthp_answer_for(MTHP_KHUGEPAGED, cgrp, vm_flags, orders);
+	if (bpf_core_enum_value_exists(enum tva_type, TVA_SWAPIN) && MTHP_IS(type, TVA_SWAPIN))
+		return mthp_answer_for(MTHP_SWAPIN, cgrp, vm_flags, orders);
+	return orders;
 }
 
 #endif /* MTHP_CHOOSE_BPF_H */

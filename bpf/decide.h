@@ -12,6 +12,10 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
+#ifndef unlikely
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#endif
+
 /* What is known when memory is asked for. */
 struct mthp_facts {
 	__u64 orders;		/* the offer; only these can be allowed */
@@ -30,7 +34,7 @@ struct mthp_facts {
  * reason this version does not know must pass unchanged.
  */
 static __always_inline int mthp_governed(__u32 reason, __u64 vm_flags,
-					 const volatile struct mthp_tunables *t)
+					 const struct mthp_tunables *t)
 {
 	if (reason >= MTHP_COLLAPSE)
 		return 0;
@@ -66,50 +70,71 @@ static __always_inline __u64 mthp_headroom_orders(__u64 headroom, __u64 factor,
 }
 
 /*
- * Returns the allowed orders, always a subset of facts->orders.  @rules gets a
- * bit for each rule that alone would have taken something from the offer.
+ * The two rules that refuse every order.  Under pressure every large folio is one
+ * that gets swapped whole.
  */
-static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
-					 const volatile struct mthp_tunables *t,
-					 __u32 *rules)
+static __always_inline int mthp_pressed(const struct mthp_facts *f,
+					const struct mthp_tunables *t)
+{
+	return (t->rules & MTHP_RULE(PRESSURE)) && f->pressure;
+}
+
+/*
+ * A small cgroup wastes most of a large folio at first touch.  Swapping in and
+ * khugepaged act on memory in use: free.  An empty cgroup is not small: nobody is
+ * there to judge.
+ */
+static __always_inline int mthp_small(const struct mthp_facts *f,
+				      const struct mthp_tunables *t)
+{
+	return (t->rules & MTHP_RULE(SMALL)) && f->reason == MTHP_FAULT &&
+	       f->memory_bytes < t->min_memory && f->memory_known && f->populated;
+}
+
+/*
+ * The orders that the other rules leave of facts->orders, for a request that the
+ * rules bind.  @why gets a bit for each rule that took something.
+ */
+static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
+					  const struct mthp_tunables *t, __u32 *why)
 {
 	__u64 allowed = f->orders, fits;
-	__u32 on = t->rules, why = 0;
+	__u32 on = t->rules;
 
-	*rules = 0;
-	if (!mthp_governed(f->reason, f->vm_flags, t) || !f->orders)
-		return f->orders;
-
-	/* Under pressure every large folio is one that gets swapped whole. */
-	if ((on & MTHP_RULE(PRESSURE)) && f->pressure) {
-		why |= MTHP_RULE(PRESSURE);
-		allowed = 0;
-	}
-	/*
-	 * A small cgroup wastes most of a large folio at first touch.  Swapping
-	 * in and khugepaged act on memory in use: free.  An empty cgroup is not
-	 * small: nobody is there to judge.
-	 */
-	if ((on & MTHP_RULE(SMALL)) && f->reason == MTHP_FAULT &&
-	    f->memory_known && f->populated && f->memory_bytes < t->min_memory) {
-		why |= MTHP_RULE(SMALL);
-		allowed = 0;
-	}
 	if (on & MTHP_RULE(HEADROOM)) {
 		fits = mthp_headroom_orders(f->headroom_bytes, t->headroom_factor,
 					    t->page_shift);
 		if (f->orders & ~fits)
-			why |= MTHP_RULE(HEADROOM);
+			*why |= MTHP_RULE(HEADROOM);
 		allowed &= fits;
 	}
 	if ((on & MTHP_RULE(MAX_ORDER)) && t->max_order < 63) {
 		fits = (2ULL << t->max_order) - 1;
 		if (f->orders & ~fits)
-			why |= MTHP_RULE(MAX_ORDER);
+			*why |= MTHP_RULE(MAX_ORDER);
 		allowed &= fits;
 	}
-	*rules = why;
 	return allowed;
+}
+
+/*
+ * Returns the allowed orders, always a subset of facts->orders.  @rules gets a
+ * bit for each rule that alone would have taken something from the offer.
+ */
+static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
+					 const struct mthp_tunables *t, __u32 *rules)
+{
+	__u64 fitting;
+
+	*rules = 0;
+	if (!mthp_governed(f->reason, f->vm_flags, t) || !f->orders)
+		return f->orders;
+	if (mthp_pressed(f, t))
+		*rules |= MTHP_RULE(PRESSURE);
+	if (mthp_small(f, t))
+		*rules |= MTHP_RULE(SMALL);
+	fitting = mthp_fitting(f, t, rules);
+	return *rules & (MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL)) ? 0 : fitting;
 }
 
 #endif /* MTHP_DECIDE_H */

@@ -19,37 +19,64 @@
 
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
 
+/* The counters that bind a cgroup: from its own up to, not including, the root's. */
+struct mthp_counters {
+	struct page_counter *own;	/* NULL without the memory controller */
+	__u32 nr;
+};
+
 /*
- * Counter of the cgroup that pays for @cgrp's memory: its own, or where the
+ * The nearest ancestor that has the memory controller, NULL if there is none.
+ * Hardly ever called, so kept out of the way of those who need it not.
+ */
+static __noinline struct cgroup *mthp_charged_above(struct cgroup *cgrp)
+{
+	__u64 id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	struct cgroup_subsys_state *up;
+	int i;
+
+	cgrp = bpf_rdonly_cast(cgrp, bpf_core_type_id_kernel(struct cgroup));
+	for (i = 0; i < MTHP_MAX_DEPTH; i++) {
+		up = cgrp->self.parent;
+		if (!up)
+			return 0;
+		cgrp = up->cgroup;
+		if (cgrp->subsys[id])
+			return cgrp;
+	}
+	return 0;
+}
+
+/*
+ * Counters of the cgroup that pays for @cgrp's memory: its own, or where the
  * memory controller is not enabled that far down, the nearest ancestor's.
  * The caller holds RCU, which keeps cgroup and css alive.
  *
  * Loads through a cast pointer are guarded, eight machine instructions each:
  * the code below is written to need few of them.
  */
-static __always_inline struct page_counter *mthp_counter(struct cgroup *cgrp)
+static __always_inline void mthp_counters(struct mthp_counters *counters, struct cgroup *cgrp)
 {
-	__u32 id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-	struct cgroup_subsys_state *css = cgrp->subsys[id], *up;
-	struct mem_cgroup *memcg;
-	int i;
+	__u64 id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	struct cgroup_subsys_state *css = cgrp->subsys[id];
+	struct cgroup *above;
+	__u32 level = cgrp->level;
 
+	/* Loaded here and now: from a pointer that may be either it would be guarded. */
+	asm volatile("" : "+r"(level));
+	counters->own = 0;
+	counters->nr = 0;
 	if (!css) {
-		cgrp = bpf_rdonly_cast(cgrp, bpf_core_type_id_kernel(struct cgroup));
-		for (i = 0; i < MTHP_MAX_DEPTH && !css; i++) {
-			up = cgrp->self.parent;
-			if (!up)
-				return 0;
-			cgrp = up->cgroup;
-			css = cgrp->subsys[id];
-		}
-		if (!css)
-			return 0;
+		above = mthp_charged_above(cgrp);
+		if (!above)
+			return;
+		css = above->subsys[id];
+		level = above->level;
 	}
+	counters->nr = level;
 	/* The css is the first member of struct mem_cgroup. */
-	memcg = bpf_rdonly_cast(css, bpf_core_type_id_kernel(struct mem_cgroup));
-	return bpf_rdonly_cast(&memcg->memory,
-			       bpf_core_type_id_kernel(struct page_counter));
+	counters->own = bpf_rdonly_cast((void *)css + bpf_core_field_offset(struct mem_cgroup, memory),
+					bpf_core_type_id_kernel(struct page_counter));
 }
 
 /*
@@ -59,37 +86,41 @@ static __always_inline struct page_counter *mthp_counter(struct cgroup *cgrp)
  */
 static __always_inline __s64 mthp_min(__s64 a, __s64 b)
 {
-	__s64 less = a - b;
+	__s64 less = a - b, negative = less >> 63;
 
-	asm volatile("" : "+r"(less));	/* or clang sees a minimum and branches */
-	return b + (less & (less >> 63));
+	asm volatile("" : "+r"(negative));	/* or clang sees a minimum and branches */
+	return b + (less & negative);
 }
 
 /*
- * Bytes until the nearest limit: the minimum over the counter and its ancestors
- * of (min(high, max) - usage).  Without any limit MTHP_NO_LIMIT: host-wide
- * headroom is not looked at, so there the rule has no opinion.
+ * Bytes until the nearest limit: the minimum over the counters of
+ * (min(high, max) - usage).  Without any limit MTHP_NO_LIMIT: host-wide headroom
+ * is not looked at, so there the rule has no opinion.
  */
-static __always_inline __u64 mthp_headroom(struct page_counter *counter, __u32 page_shift)
+static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters, __u32 page_shift)
 {
 	/* PAGE_COUNTER_MAX, what the kernel stores for "max" */
 	const __u64 unlimited = 0x7fffffffffffffffULL >> page_shift;
-	struct page_counter *up;
+	struct page_counter *counter = counters->own;
+	__u32 left = counters->nr;
 	__s64 least = unlimited;
 	__u64 high, max;
-	int i;
 
-	for (i = 0; i < MTHP_MAX_DEPTH && counter; i++) {
-		up = counter->parent;
-		if (!up)
-			break;	/* the root has no limits */
+	/* The root has no limits; a chain of counters is as long as its cgroup is deep. */
+	if (!counter || !left)
+		return MTHP_NO_LIMIT;
+	if (left > MTHP_MAX_DEPTH)
+		left = MTHP_MAX_DEPTH;
+	for (;;) {
 		high = counter->high;
 		max = counter->max;
-		if (high < unlimited)
-			least = mthp_min(least, high - counter->usage.counter);
-		if (max < unlimited)
-			least = mthp_min(least, max - counter->usage.counter);
-		counter = up;
+		if (high < unlimited || max < unlimited)
+			least = mthp_min(least, mthp_min(high, max) - counter->usage.counter);
+		if (!--left)
+			break;
+		/* Here, and not before the loop, are the offsets to be added. */
+		asm volatile("" : "+r"(counter));
+		counter = counter->parent;
 	}
 	if (least >= (__s64)unlimited)
 		return MTHP_NO_LIMIT;

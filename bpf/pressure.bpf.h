@@ -38,9 +38,7 @@ static __always_inline int mthp_populated(struct cgroup *cgrp)
 	return task != 0;
 }
 
-static __always_inline void mthp_scan_memory(struct cgroup *cgrp,
-					     struct mthp_cgroup *state,
-					     struct page_counter *counter)
+static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state)
 {
 	struct mem_cgroup *memcg;
 	__u64 bytes;
@@ -58,7 +56,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp,
 	bpf_put_mem_cgroup(memcg);
 
 	state->memory_bytes = bytes;
-	state->usage_pages = counter ? counter->usage.counter : 0;
+	state->usage_pages = mthp_usage(cgrp);
 	state->memory_known = 1;
 }
 
@@ -67,8 +65,7 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 {
 	struct cgroup *cgrp = ctx->cgroup;
 	struct mthp_cgroup *state;
-	struct page_counter *counter;
-	struct mthp_room room;
+	const struct mthp_tunables *t = mthp_tuned();
 	__u32 inherited = 0;
 	__u64 now, total;
 
@@ -85,19 +82,17 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 		inherited = mthp_inherited_pressure(cgrp);
 
 	bpf_cgroup_flush_stats(cgrp);
-	total = bpf_cgroup_stall(cgrp, tunables.psi_full ?
+	total = bpf_cgroup_stall(cgrp, t->psi_full ?
 			bpf_core_enum_value(enum psi_states, PSI_MEM_FULL) :
 			bpf_core_enum_value(enum psi_states, PSI_MEM_SOME));
 	now = bpf_ktime_get_ns();
-	mthp_stall_step(&state->stall, now, total, inherited, &tunables);
+	mthp_stall_step(&state->stall, now, total, inherited, t);
 	state->scanned_ns = now;
 
 	state->populated = mthp_populated(cgrp);
 	if (state->populated) {
-		counter = mthp_counter(cgrp);
-		mthp_scan_memory(cgrp, state, counter);
-		mthp_measure_room(&room, state, counter);
-		mthp_tell(cgrp, state, &room, 1);
+		mthp_scan_memory(cgrp, state);
+		mthp_tell(cgrp, state, 1);
 	}
 	return 0;
 }

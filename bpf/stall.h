@@ -44,7 +44,7 @@ static __always_inline int mthp_product_ge(__u64 a, __u64 b, __u64 c, __u64 d)
  */
 static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 					    __u64 total, __u32 inherited,
-					    const volatile struct mthp_tunables *t)
+					    const struct mthp_tunables *t)
 {
 	__u64 window = t->window_ns, elapsed, stall;
 	int high;

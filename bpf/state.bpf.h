@@ -26,6 +26,19 @@ const volatile struct mthp_tunables tunables = {
 	.rules = MTHP_POLICY_RULES,
 };
 
+/*
+ * The tunables without their volatile: it keeps clang from using the values above
+ * and would make it read each of them again and again.  That it cannot see where
+ * the pointer comes from is enough; the verifier can.
+ */
+static __always_inline const struct mthp_tunables *mthp_tuned(void)
+{
+	const struct mthp_tunables *t = (const struct mthp_tunables *)&tunables;
+
+	asm volatile("" : "+r"(t));
+	return t;
+}
+
 /* Freed with the cgroup, by the kernel. */
 struct {
 	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
@@ -83,45 +96,47 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 				    BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-/* What is read from the page counters at the time of the request. */
-struct mthp_room {
-	__u64 headroom_bytes;	/* MTHP_NO_LIMIT: no limit on the path */
-	__u64 grown_pages;	/* charged since the scan, if that can end being small */
-};
+/* Bytes until the nearest limit, if a rule asks for it. */
+static __always_inline __u64 mthp_room(struct cgroup *cgrp, const struct mthp_tunables *t)
+{
+	struct mthp_counters counters;
 
-static __always_inline void mthp_measure_room(struct mthp_room *room,
+	if (!(t->rules & MTHP_RULE(HEADROOM)))
+		return MTHP_NO_LIMIT;
+	mthp_counters(&counters, cgrp);
+	return mthp_headroom(&counters, t->page_shift);
+}
+
+/* Charged pages of the cgroup that pays for @cgrp; 0 without the memory controller. */
+static __always_inline __u64 mthp_usage(struct cgroup *cgrp)
+{
+	struct mthp_counters counters;
+
+	mthp_counters(&counters, cgrp);
+	return counters.own ? counters.own->usage.counter : 0;
+}
+
+/* Facts about the cgroup but its headroom; the caller adds those about the request. */
+static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgroup *cgrp,
 					      const struct mthp_cgroup *state,
-					      struct page_counter *counter)
+					      const struct mthp_tunables *t)
 {
 	__u64 usage;
 
-	room->headroom_bytes = MTHP_NO_LIMIT;
-	room->grown_pages = 0;
-	if (tunables.rules & MTHP_RULE(HEADROOM))
-		room->headroom_bytes = mthp_headroom(counter, tunables.page_shift);
+	f->memory_bytes = state->memory_bytes;
 	/*
-	 * What was charged since the scan may be anon or shmem: count it as such,
-	 * or a program that starts and fills its heap would stay small for up to
-	 * a window.
+	 * Can it end being small?  What was charged since the scan may be anon or
+	 * shmem: count it as such, or a program that starts and fills its heap
+	 * would stay small for up to a window.
 	 */
-	if ((tunables.rules & MTHP_RULE(SMALL)) && state && counter &&
-	    state->memory_bytes < tunables.min_memory) {
-		usage = counter->usage.counter;
+	if ((t->rules & MTHP_RULE(SMALL)) && unlikely(f->memory_bytes < t->min_memory)) {
+		usage = mthp_usage(cgrp);
 		if (usage > state->usage_pages)
-			room->grown_pages = usage - state->usage_pages;
+			f->memory_bytes += (usage - state->usage_pages) << t->page_shift;
 	}
-}
-
-/* Facts about the cgroup; the caller adds those about the request. */
-static __always_inline void mthp_cgroup_facts(struct mthp_facts *f,
-					      const struct mthp_cgroup *state,
-					      const struct mthp_room *room)
-{
-	f->headroom_bytes = room->headroom_bytes;
-	f->pressure = state->stall.high;
 	f->memory_known = state->memory_known;
 	f->populated = state->populated;
-	f->memory_bytes = state->memory_bytes + (room->grown_pages << tunables.page_shift);
+	f->pressure = state->stall.high;
 }
 
 /*
@@ -129,16 +144,16 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f,
  * @hurry: from the scan, which is rare; a request is bound to the rate limit.
  * What cannot be sent now stays a difference and is sent by a later call.
  */
-static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state,
-				const struct mthp_room *room, int hurry)
+static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, int hurry)
 {
-	__u64 to[MTHP_NR_REASONS], now, before;
 	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
+	const struct mthp_tunables *t = mthp_tuned();
+	__u64 to[MTHP_NR_REASONS], now, before;
 	struct mthp_event *e;
 	__u32 rules, all = 0;
 	int r, changed = 0;
 
-	if (!cgrp || !state || !room)
+	if (!cgrp || !state)
 		return 0;
 	before = state->told_ns;
 	now = bpf_ktime_get_ns();
@@ -147,10 +162,11 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state,
 		return 0;
 	}
 
-	mthp_cgroup_facts(&f, state, room);
+	mthp_cgroup_facts(&f, cgrp, state, t);
+	f.headroom_bytes = mthp_room(cgrp, t);
 	for (r = 0; r < MTHP_NR_REASONS; r++) {
 		f.reason = r;
-		to[r] = mthp_decide(&f, &tunables, &rules);
+		to[r] = mthp_decide(&f, t, &rules);
 		all |= rules;
 		changed |= to[r] != state->told[r];
 	}
