@@ -10,7 +10,7 @@ export DIR BASE UPDATE DEBUG BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo bench clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo bench bench-hook clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -24,6 +24,9 @@ bench: ## the suite: all static settings and policies, judged by regret (SCENARI
 
 test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
 	@exec $(LAB) test
+
+bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
+	@exec $(LAB) bench-hook
 
 setup: ## install what the other targets need (they call it themselves)
 	@exec $(LAB) setup

@@ -113,6 +113,12 @@ def _bench(args: argparse.Namespace) -> int:
     return main(args.rest)
 
 
+def _bench_hook(_: argparse.Namespace) -> int:
+    from lab.cost.__main__ import main
+
+    return main()
+
+
 def _vm(args: argparse.Namespace) -> int:
     from lab import accel, setup, vm
     from lab.kernel import build
@@ -202,6 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
+    add("bench-hook", _bench_hook, "count the instructions that the hook costs")
     one = add("vm", _vm, "run a command in a guest")
     one.add_argument("--kernel", type=Path, help="image (default: the one `make kernel` builds)")
     one.add_argument("--mode", choices=["kvm", "tcg", "icount"], help="default: the fastest that works")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`make bench-hook`: what the hook costs per page fault, and whether that depends on the number of cgroups."""
+
+import time
+from typing import Any
+
+from lab import results, setup
+from lab.cost import disasm, gates, measure, plan, text
+from lab.cost.figures import Figures, merge
+from lab.errors import Exit
+from lab.kernel import build
+from lab.results import Gate
+
+
+def main() -> int:
+    """Measures all arms on the patched kernel and the unpatched one; 0 when every gate holds."""
+    begun = time.monotonic()
+    setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
+    kernel, stock_kernel = build.ensure(), build.ensure(variant=build.STOCK)
+    print("bench-hook: the unpatched kernel", flush=True)
+    stock = measure.run(stock_kernel, plan.unpatched(), "hook-unpatched")
+    print("bench-hook: the patched kernel", flush=True)
+    parts = [measure.run(kernel, one, f"hook-{one.places[0].name}") for one in plan.plans()]
+    print(f"bench-hook: attaching above {' and '.join(f'{n:,}' for n in plan.CGROUPS)} cgroups", flush=True)
+    parts.append(measure.run(kernel, plan.Plan((), cgroups=plan.CGROUPS), "hook-scale"))
+    patched = merge(parts)
+    found = disasm.references(kernel.vmlinux)
+    checked: list[Gate] = [
+        *gates.repeats(patched, stock),
+        *gates.unattached(patched, stock),
+        *gates.calls(patched),
+        results.gate("instructions of the hook that may take a reference", len(found), "== 0"),
+        *gates.scale(patched),
+    ]
+    environment = results.environment(kernel.release, "icount", seconds=round(time.monotonic() - begun))
+    path = results.write("bench-hook", environment, metrics(patched, stock, found), checked)
+    print(f"\n{text.faults(patched, stock)}\n\n{text.scale(patched)}\n\n{text.NOTE}\n\n{text.judged(checked)}")
+    print(f"\n{(time.monotonic() - begun) / 60:.1f} minutes. Results: {path}")
+    return Exit.OK if all(one.ok for one in checked) else Exit.TESTS
+
+
+def metrics(patched: Figures, stock: Figures, references: list[str]) -> dict[str, Any]:
+    """Everything measured, for the results file."""
+
+    def faults(figures: Figures) -> dict[str, Any]:
+        return {
+            f"{arm}/{place}/{kib}": {
+                "instructions": figure.median,
+                "spread": figure.spread,
+                "mean": round(figure.mean, 1),
+                "runs": list(figure.each),
+            }
+            for (arm, place, kib), figure in figures.faults.items()
+        }
+
+    return {
+        "unpatched": faults(stock),
+        "patched": faults(patched),
+        "calls_per_fault": {f"{place}/{kib}": calls for (place, kib), calls in patched.calls.items()},
+        "scale": {
+            f"{what}/{cgroups}": {"p50": one.p50, "p99": one.p99, "max": one.most}
+            for (cgroups, what), one in patched.scale.items()
+        },
+        "references": references,
+    }

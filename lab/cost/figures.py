@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""From a guest's records to instructions per fault and per call."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.cost.plan import ARMS, Arm, Place
+from lab.errors import Exit, LabError
+
+Key = tuple[str, str, int]
+"""Arm, place, size in KiB."""
+
+_REFUSING = {arm.name for arm in ARMS if arm.refuses}
+CLOCK_TOLERANCE = 0.001
+"""How far a tick of the guest's clock may be from one instruction."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Several runs of one cell. Instructions of a fault are those of the median fault: a timer tick or a refill of the
+    page allocator's lists hits few of them, and what the hook costs is in each."""
+
+    each: tuple[int, ...]
+    """The median fault of every run."""
+    mean: float
+    """Over all faults of all runs, whatever else ran meanwhile included."""
+
+    @property
+    def median(self) -> float:
+        """Instructions per fault."""
+        return float(statistics.median(self.each))
+
+    @property
+    def spread(self) -> int:
+        """Largest less smallest run, instructions."""
+        return max(self.each) - min(self.each)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Instructions of one operation above so many cgroups."""
+
+    p50: int
+    p99: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one kernel's guest measured."""
+
+    release: str
+    faults: Mapping[Key, Figure]
+    calls: Mapping[tuple[str, int], float]
+    """Calls of the program per fault, by place and size."""
+    scale: Mapping[tuple[int, str], Scale]
+    """By number of cgroups and operation."""
+
+    def fault(self, arm: Arm, place: Place, kib: int) -> float | None:
+        """Instructions per fault, None if that was not measured."""
+        found = self.faults.get((arm.name, place.name, kib))
+        return found.median if found else None
+
+    def extra(self, arm: Arm, base: Arm, place: Place, kib: int) -> float | None:
+        """Instructions per fault of `arm` above those of `base`."""
+        mine, its = self.fault(arm, place, kib), self.fault(base, place, kib)
+        return None if mine is None or its is None else mine - its
+
+    def per_call(self, arm: Arm, base: Arm, place: Place, kib: int, calls: float | None) -> float | None:
+        """Instructions of one call, when a fault makes `calls` of them."""
+        extra = self.extra(arm, base, place, kib)
+        return None if extra is None or not calls else extra / calls
+
+
+def collect(records: Iterable[dict[str, Any]]) -> Figures:
+    """Reads a guest's records. Raises LabError if its clock does not count instructions, or if faults were not of the
+    size that was to be measured: the figures would be of something else."""
+    release = ""
+    runs: dict[Key, list[dict[str, Any]]] = {}
+    scale: dict[tuple[int, str], Scale] = {}
+    for record in records:
+        match record["type"]:
+            case "begin":
+                release = str(record["release"])
+                ticks = float(record["ticks_per_instruction"])
+                if abs(ticks - 1) > CLOCK_TOLERANCE:
+                    raise LabError(Exit.TESTS, f"the guest's clock makes {ticks} ticks per instruction, not 1")
+            case "faults":
+                _check_size(record)
+                if record["kib"] != 4 and record["arm"] in _REFUSING:
+                    continue
+                runs.setdefault((record["arm"], record["place"], record["kib"]), []).append(record)
+            case "scale":
+                scale[record["cgroups"], record["what"]] = Scale(record["p50"], record["p99"], record["max"])
+    if not release:
+        raise LabError(Exit.TESTS, "the guest sent no records")
+    faults = {
+        key: Figure(tuple(run["p50"] for run in cell), sum(r["total"] for r in cell) / sum(r["faults"] for r in cell))
+        for key, cell in runs.items()
+    }
+    calls = {
+        (place, kib): sum(run["calls"] for run in cell) / sum(run["faults"] for run in cell)
+        for (_, place, kib), cell in runs.items()
+        if cell[0]["calls"] is not None
+    }
+    return Figures(release, faults, calls, scale)
+
+
+def merge(parts: Sequence[Figures]) -> Figures:
+    """What several guests with the same kernel measured."""
+    whole = Figures(parts[0].release, {}, {}, {})
+    for one in parts:
+        whole = Figures(
+            whole.release, {**whole.faults, **one.faults}, {**whole.calls, **one.calls}, {**whole.scale, **one.scale}
+        )
+    return whole
+
+
+def _check_size(record: Mapping[str, Any]) -> None:
+    faults, large = record["faults"], record["large"]
+    wanted = 0 if record["kib"] == 4 or record["arm"] in _REFUSING else faults
+    if faults == 0 or large != wanted:
+        what = f"{record['arm']} in {record['place']}"
+        raise LabError(
+            Exit.TESTS, f"{what}: {large} of {faults} faults got a large folio, not {wanted}, at {record['kib']} KiB"
+        )
+    if record["kib"] == 4 and record["p10"] < 1000:
+        raise LabError(Exit.TESTS, f"{record['arm']} in {record['place']}: a tenth of the pages was there already")

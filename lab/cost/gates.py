@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The figures that a run must reach."""
+
+from lab.cost import plan
+from lab.cost.figures import Figures
+from lab.results import Gate, gate
+
+REPEATS = "<= 2"
+"""Instructions between the runs of one cell."""
+UNATTACHED = "<= 5"
+"""Instructions per fault that the patches may add while nothing is attached."""
+EMPTY_CALL = "<= 150"
+DEFAULT_CALL = "<= 400"
+ONE_CALL = "== 1"
+SCALE_RATIO = "<= 1.5"
+"""Of the median above 20,000 cgroups and above 200. An attach that visited them would be a hundred times slower."""
+MKDIR_RATIO = "<= 1.1"
+"""Of the median mkdir with a policy, or with one that comes and goes, and without."""
+
+MKDIR_ALONE = "mkdir, no policy"
+MKDIRS = ("mkdir, attached", "mkdir, attached and detached meanwhile", "mkdir, mthp_ext running")
+
+
+def repeats(*kernels: Figures) -> list[Gate]:
+    """The figures that the others rest on repeat."""
+    spreads = [
+        figure.spread
+        for one in kernels
+        for (_, _, kib), figure in one.faults.items()
+        if kib == 4 and len(figure.each) > 1
+    ]
+    return [gate("4 KiB: largest spread of a cell's runs, instructions", max(spreads, default=None), REPEATS)]
+
+
+def unattached(patched: Figures, stock: Figures) -> list[Gate]:
+    """The patched kernel against the unpatched one."""
+    gates = []
+    for place in plan.PLAIN.values():
+        for kib in plan.SIZES_KIB:
+            mine, its = patched.fault(plan.NONE, place, kib), stock.fault(plan.NONE, place, kib)
+            more = None if mine is None or its is None else mine - its
+            gates.append(gate(f"{kib} KiB, depth {place.depth}: instructions added, unattached", more, UNATTACHED))
+    return gates
+
+
+def calls(patched: Figures) -> list[Gate]:
+    """What one call costs at depth 4, and that a fault of 4 KiB makes one."""
+    plain, small = plan.PLAIN[4], plan.SMALL[4]
+    count = patched.calls.get((plain.name, 4))
+
+    def cost(arm: plan.Arm, place: plan.Place) -> float | None:
+        return patched.per_call(arm, plan.NONE, place, 4, count)
+
+    return [
+        gate("calls per fault of 4 KiB, depth 4", count, ONE_CALL),
+        gate("empty program, depth 4: instructions per call", cost(plan.EMPTY, plain), EMPTY_CALL),
+        gate("default policy, depth 4: instructions per call", cost(plan.ADAPTIVE, plain), DEFAULT_CALL),
+        gate("default policy, small cgroup, depth 4: instructions per call", cost(plan.TINY, small), DEFAULT_CALL),
+    ]
+
+
+def scale(patched: Figures) -> list[Gate]:
+    """Attaching does not depend on the number of cgroups, and mkdir not on a policy."""
+    few, many = plan.CGROUPS[0], plan.CGROUPS[-1]
+
+    def median(cgroups: int, what: str) -> float | None:
+        found = patched.scale.get((cgroups, what))
+        return found.p50 if found else None
+
+    def ratio(above: float | None, below: float | None) -> float | None:
+        return above / below if above is not None and below else None
+
+    gates = [
+        gate(f"{what}, {many:,} cgroups / {few}", ratio(median(many, what), median(few, what)), SCALE_RATIO)
+        for what in ("attach", "detach")
+    ]
+    gates += [
+        gate(
+            f"{what} / {MKDIR_ALONE}, {many:,} cgroups",
+            ratio(median(many, what), median(many, MKDIR_ALONE)),
+            MKDIR_RATIO,
+        )
+        for what in MKDIRS
+    ]
+    return gates

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Boots the guests that measure."""
+
+from typing import Any
+
+from lab import programs, vm
+from lab.cost.figures import Figures, collect
+from lab.cost.plan import Plan
+from lab.kernel.build import Kernel
+from lab.vm import Mode
+
+_PLAN = "/plan.json"
+
+
+def run(kernel: Kernel, plan: Plan, name: str) -> Figures:
+    """Measures `plan` in a guest of its own. Raises LabError if the guest did not end well."""
+    hook, mthp_ext = programs.package("lab-hook"), programs.mthp_ext()
+    job = vm.Job(
+        kernel=kernel.image,
+        argv=[str(hook), _PLAN],
+        programs=[hook, mthp_ext],
+        data={_PLAN: plan.document(mthp_ext)},
+        memory_mib=3072 if plan.cgroups else 1024,
+        cpus=1,
+        mode=Mode.ICOUNT,
+        timeout_s=1800,
+        name=name,
+    )
+    outcome = vm.run(job, _show)
+    outcome.check(name)
+    return collect(outcome.records)
+
+
+def _show(record: dict[str, Any]) -> None:
+    match record["type"]:
+        case "faults":
+            print(
+                f"  {record['arm']:16} {record['place']:9} {record['kib']:5} KiB  repeat {record['repeat']}: "
+                f"{record['p50']:>9,} instructions",
+                flush=True,
+            )
+        case "scale":
+            print(f"  {record['cgroups']:6,} cgroups  {record['what']}: {record['p50']:,}", flush=True)

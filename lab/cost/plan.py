@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is compared: who is attached, where, and the cgroups that faults are taken in."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+DEPTHS = (1, 4, 8)
+SIZES_KIB = (4, 64, 2048)
+REPEATS = 3
+CGROUPS = (200, 20_000)
+"""Attaching is timed above this many cgroups."""
+
+_HIGH = 64 << 30
+"""memory.high where a place has limits: far above what is used, so that they cost their walk and nothing else."""
+_BALLAST_MIB = 24
+"""Held in each cgroup that is not to be a small one; the default policy calls small what has less than 16 MiB."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path of cgroups; faults are taken in its lowest."""
+
+    name: str
+    depth: int
+    """Levels below the root."""
+    high: int | None = None
+    """memory.high of each level, bytes."""
+    ballast_mib: int = _BALLAST_MIB
+
+
+PLAIN = {depth: Place(f"plain{depth}", depth) for depth in DEPTHS}
+LIMITED = {depth: Place(f"limited{depth}", depth, high=_HIGH) for depth in DEPTHS}
+# A process has to live there: an empty cgroup is not small.
+SMALL = {depth: Place(f"small{depth}", depth, ballast_mib=1) for depth in DEPTHS}
+PLACES = (*PLAIN.values(), *LIMITED.values(), *SMALL.values())
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One of the things that are compared."""
+
+    name: str
+    label: str
+    policy: str
+    """none, empty or count (the yardstick programs), ext (mthp_ext run)."""
+    args: tuple[str, ...] = ()
+    """Arguments of `mthp_ext run`."""
+    at: str = "root"
+    """root, sibling, or path: at every level."""
+    places: tuple[Place, ...] = tuple(PLAIN.values())
+    sizes_kib: tuple[int, ...] = SIZES_KIB
+    refuses: bool = False
+    """No fault of it may get a large folio: faults of other sizes only prove that."""
+
+
+NONE = Arm("none", "nothing attached", "none", places=PLACES)
+EMPTY = Arm("empty", "empty program", "empty")
+COUNT = Arm("count", "counting program", "count")
+ADAPTIVE = Arm("adaptive", "adaptive (default)", "ext")
+LIMITS = Arm("adaptive-limits", "adaptive, limit at every level", "ext", places=tuple(LIMITED.values()))
+TINY = Arm(
+    "adaptive-small", "adaptive, small cgroup", "ext", places=tuple(SMALL.values()), sizes_kib=(4, 64), refuses=True
+)
+ARMS = (
+    NONE,
+    Arm("sibling", "attached elsewhere", "empty", at="sibling"),
+    EMPTY,
+    Arm("path", "empty program at every level", "empty", at="path"),
+    Arm("reactive", "reactive", "ext", args=("--policy", "reactive")),
+    Arm("headroom", "headroom", "ext", args=("--policy", "headroom")),
+    ADAPTIVE,
+    LIMITS,
+    TINY,
+    COUNT,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one guest measures."""
+
+    arms: tuple[Arm, ...]
+    repeats: int = REPEATS
+    cgroups: tuple[int, ...] = ()
+    patched: bool = True
+    places: tuple[Place, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        wanted = {place.name: place for arm in self.arms for place in arm.places}
+        object.__setattr__(self, "places", tuple(wanted.values()))
+
+    def document(self, mthp_ext: Path) -> bytes:
+        """The plan as the guest's program reads it."""
+        arms = [
+            {
+                "name": arm.name,
+                "policy": arm.policy,
+                "args": list(arm.args),
+                "at": arm.at,
+                "places": [place.name for place in arm.places],
+                "sizes_kib": list(arm.sizes_kib),
+            }
+            for arm in self.arms
+        ]
+        places = [
+            {"name": place.name, "depth": place.depth, "high": place.high, "ballast_mib": place.ballast_mib}
+            for place in self.places
+        ]
+        whole = {
+            "mthp_ext": str(mthp_ext),
+            "repeats": self.repeats,
+            "places": places,
+            "arms": arms,
+            "cgroups": list(self.cgroups),
+            "patched": self.patched,
+        }
+        return json.dumps(whole).encode()
+
+
+def plans() -> tuple[Plan, ...]:
+    """All arms, in a guest for each kind of place. The kernel keeps pre-charged pages of seven cgroups per CPU and
+    looks for a cgroup's among them one by one, so a fault is 7 instructions longer for each it finds first. With so
+    few cgroups in a guest none is evicted, and each keeps its place."""
+    found = []
+    for group in (PLAIN, LIMITED, SMALL):
+        among = set(group.values())
+        arms = [replace(arm, places=tuple(place for place in arm.places if place in among)) for arm in ARMS]
+        found.append(Plan(tuple(arm for arm in arms if arm.places)))
+    return tuple(found)
+
+
+def unpatched() -> Plan:
+    """The faults of an unpatched kernel."""
+    return Plan((replace(NONE, places=tuple(PLAIN.values())),), patched=False)
+
+
+def smoke() -> Plan:
+    """The gates of the cost of a call alone: a guest of a few seconds, and no unpatched kernel."""
+    plain, small = PLAIN[4], SMALL[4]
+    arms = (
+        replace(NONE, places=(plain, small), sizes_kib=(4,)),
+        replace(EMPTY, places=(plain,), sizes_kib=(4,)),
+        replace(ADAPTIVE, places=(plain,), sizes_kib=(4,)),
+        replace(TINY, places=(small,)),
+        replace(COUNT, places=(plain,), sizes_kib=(4,)),
+    )
+    return Plan(arms, repeats=1)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The tables, for a terminal and for docs/."""
+
+from collections.abc import Iterable, Sequence
+
+from lab.cost import gates, plan
+from lab.cost.figures import Figures
+from lab.results import Gate
+
+NOTE = (
+    "Instructions counted under emulation, of the median fault, which includes 10 or so of the program that takes it.\n"
+    "They are not nanoseconds: there is no cache, no TLB, and no misprediction in them."
+)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        return f"| {' | '.join(cells)} |"
+
+    rule = f"|{'|'.join('-' * (width + 2) for width in widths)}|"
+    return "\n".join([line(rows[0]), rule, *(line(row) for row in rows[1:])])
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return "-" if value is None else f"{value:{sign},.0f}"
+
+
+def faults(patched: Figures, stock: Figures | None) -> str:
+    """Instructions per fault: in full where nothing is attached, else what comes on top."""
+    columns = [(kib, depth) for kib in plan.SIZES_KIB for depth in plan.DEPTHS]
+    rows = [["instructions per fault", *(f"{kib} KiB, depth {depth}" for kib, depth in columns)]]
+    if stock:
+        whole = [stock.fault(plan.NONE, plan.PLAIN[depth], kib) for kib, depth in columns]
+        rows.append(["unpatched", *map(_number, whole)])
+    rows.append(["patched", *(_number(patched.fault(plan.NONE, plan.PLAIN[depth], kib)) for kib, depth in columns)])
+    for arm in plan.ARMS:
+        if arm is plan.NONE or arm is plan.COUNT:
+            continue
+        places = {place.depth: place for place in arm.places}
+        extra = [patched.extra(arm, plan.NONE, places[depth], kib) for kib, depth in columns]
+        rows.append([arm.label, *(_number(value, "+") for value in extra)])
+    calls = [patched.calls.get((plan.PLAIN[depth].name, kib)) for kib, depth in columns]
+    rows.append(["calls per fault", *("-" if value is None else f"{value:.2f}" for value in calls)])
+    return _table(rows)
+
+
+def scale(patched: Figures) -> str:
+    """Instructions of attaching and of mkdir, by number of cgroups."""
+    rows = [["instructions", *(f"{n:,} cgroups: {what}" for n in plan.CGROUPS for what in ("median", "p99", "max"))]]
+    for what in ("attach", "detach", gates.MKDIR_ALONE, *gates.MKDIRS):
+        cells = []
+        for cgroups in plan.CGROUPS:
+            found = patched.scale.get((cgroups, what))
+            cells += [_number(value) for value in ((found.p50, found.p99, found.most) if found else (None,) * 3)]
+        rows.append([what, *cells])
+    return _table(rows)
+
+
+def judged(checked: Iterable[Gate]) -> str:
+    """One line per gate."""
+    return "\n".join(
+        f"{'ok  ' if one.ok else 'FAIL'} {one.name}: "
+        f"{'not measured' if one.value is None else f'{one.value:g}' if isinstance(one.value, float) else one.value} "
+        f"({one.bound})"
+        for one in checked
+    )

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The guest's settings: which sizes are on, and a khugepaged that stays out of the way.
+
+use std::fs;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+/// Longer than any run.
+const NEVER_MS: &str = "4000000000";
+
+/// Writes a setting.
+pub fn write(path: impl AsRef<Path>, value: &str) -> Result<(), Failure> {
+    let path = path.as_ref();
+    fs::write(path, value)
+        .map_err(|e| Failure::new(format!("write {value:?} to {}", path.display()), e))
+}
+
+/// Reads a number from a file of its own.
+pub fn number(path: impl AsRef<Path>) -> Result<u64, Failure> {
+    let path = path.as_ref();
+    let what = || format!("read {}", path.display());
+    let text = fs::read_to_string(path).map_err(|e| Failure::new(what(), e))?;
+    text.trim()
+        .parse()
+        .map_err(|_| Failure::other(what(), format!("not a number: {text:?}")))
+}
+
+/// Release of the running kernel.
+pub fn release() -> Result<String, Failure> {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map(|text| text.trim().to_owned())
+        .map_err(|e| Failure::new("read the kernel's release", e))
+}
+
+fn sizes() -> Result<Vec<std::path::PathBuf>, Failure> {
+    let entries = fs::read_dir(THP).map_err(|e| Failure::new(format!("list {THP}"), e))?;
+    Ok(entries
+        .flatten()
+        .map(|entry| entry.path().join("enabled"))
+        .filter(|path| path.exists())
+        .collect())
+}
+
+/// Everything off, khugepaged asleep for the whole run. It starts with the first size and stops with the last, and
+/// a new one scans at once: a size that nothing here asks for stays on and keeps the one.
+pub fn prepare() -> Result<(), Failure> {
+    write(format!("{THP}/enabled"), "never")?;
+    for size in sizes()? {
+        write(size, "never")?;
+    }
+    for (name, value) in [
+        ("scan_sleep_millisecs", NEVER_MS),
+        ("alloc_sleep_millisecs", NEVER_MS),
+        // Should it scan nevertheless, it joins only what is there already.
+        ("max_ptes_none", "0"),
+    ] {
+        write(format!("{THP}/khugepaged/{name}"), value)?;
+    }
+    write(format!("{THP}/hugepages-16kB/enabled"), "madvise")
+}
+
+/// Turns one size of large folios on or off.
+pub fn large(kib: u32, on: bool) -> Result<(), Failure> {
+    let word = if on { "always" } else { "never" };
+    write(format!("{THP}/hugepages-{kib}kB/enabled"), word)
+}
+
+/// Faults that got a large folio of this size since boot.
+pub fn large_faults(kib: u32) -> Result<u64, Failure> {
+    number(format!("{THP}/hugepages-{kib}kB/stats/anon_fault_alloc"))
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Counts the instructions of page faults inside the lab's guest: `lab-hook PLAN.json` carries out what the
+//! host wrote, and reports each measurement as a JSON line to LAB_RESULTS.
+
+mod arms;
+mod attach;
+mod clock;
+mod ext;
+mod failure;
+mod faults;
+mod groups;
+mod knobs;
+mod plan;
+mod results;
+mod samples;
+mod scale;
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use failure::Failure;
+use plan::Plan;
+use results::Results;
+
+const USAGE: &str = "usage: lab-hook PLAN.json (in the lab's guest)";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        [groups::BALLAST, mib] => groups::ballast(mib),
+        [path] => run(path),
+        _ => {
+            eprintln!("lab-hook: {USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("lab-hook: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(path: &str) -> Result<(), Failure> {
+    let plan = Plan::read(path)?;
+    let results = Results::open()?;
+    knobs::prepare()?;
+    results.send(&json!({
+        "type": "begin",
+        "release": knobs::release()?,
+        "ticks_per_instruction": clock::ticks_per_instruction(),
+    }))?;
+    if !plan.arms.is_empty() {
+        arms::run(&plan, &results)?;
+    }
+    if !plan.cgroups.is_empty() {
+        scale::run(&plan, &results)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The arithmetic of the hook's cost, its gates, and the look into the kernel, on made-up records."""
+
+import json
+import unittest
+from pathlib import Path
+from typing import Any
+
+from lab.cost import disasm, gates, plan, text
+from lab.cost.figures import Figures, collect, merge
+from lab.errors import LabError
+
+BEGIN = {"type": "begin", "release": "7.3.4", "ticks_per_instruction": 1.0}
+
+
+def fault(arm: plan.Arm, place: plan.Place, kib: int, p50: int, **more: Any) -> dict[str, Any]:
+    """What a guest sends for a run of one cell."""
+    whole = {
+        "type": "faults",
+        "arm": arm.name,
+        "place": place.name,
+        "kib": kib,
+        "repeat": 0,
+        "faults": 100,
+        "large": 0 if kib == 4 else 100,
+        "calls": None,
+        "total": p50 * 100 + 1000,
+        "p10": p50 - 1,
+        "p50": p50,
+        "p90": p50 + 1,
+    }
+    return whole | more
+
+
+def figures(default: int = 7300, empty: int = 7050, calls: int = 100, base: int = 6900) -> Figures:
+    """A run with every figure that the gates want."""
+    records: list[dict[str, Any]] = [BEGIN]
+    for place in plan.PLAIN.values():
+        records += [fault(plan.NONE, place, kib, base) for kib in plan.SIZES_KIB]
+    plain, small = plan.PLAIN[4], plan.SMALL[4]
+    records += [
+        fault(plan.NONE, small, 4, base),
+        fault(plan.EMPTY, plain, 4, empty),
+        fault(plan.ADAPTIVE, plain, 4, default),
+        fault(plan.TINY, small, 4, default),
+        fault(plan.COUNT, plain, 4, empty + 4, calls=calls),
+    ]
+    return collect(records)
+
+
+class Arithmetic(unittest.TestCase):
+    """From records to figures."""
+
+    def test_median_spread_and_mean(self) -> None:
+        plain = plan.PLAIN[4]
+        found = collect([BEGIN, *(fault(plan.NONE, plain, 4, p50) for p50 in (6900, 6904, 6902))])
+        figure = found.faults["none", "plain4", 4]
+        self.assertEqual((figure.median, figure.spread, figure.each), (6902, 4, (6900, 6904, 6902)))
+        self.assertEqual(figure.mean, 6912)
+
+    def test_a_call_is_the_difference_by_the_calls(self) -> None:
+        found = figures(empty=7100, calls=200)
+        plain = plan.PLAIN[4]
+        self.assertEqual(found.calls[plain.name, 4], 2)
+        self.assertEqual(found.per_call(plan.EMPTY, plan.NONE, plain, 4, 2), 100)
+        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, 4, None))
+        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, 4, 0))
+        self.assertIsNone(found.extra(plan.EMPTY, plan.NONE, plan.PLAIN[8], 4))
+
+    def test_a_clock_that_counts_something_else_is_refused(self) -> None:
+        for ticks in (2.5, 0.99):
+            with self.assertRaisesRegex(LabError, "ticks per instruction"):
+                collect([BEGIN | {"ticks_per_instruction": ticks}])
+        with self.assertRaisesRegex(LabError, "no records"):
+            collect([])
+
+    def test_faults_of_another_size_are_refused(self) -> None:
+        plain = plan.PLAIN[4]
+        for kib, large in ((4, 1), (64, 99), (2048, 0)):
+            with self.subTest(kib), self.assertRaisesRegex(LabError, "got a large folio"):
+                collect([BEGIN, fault(plan.NONE, plain, kib, 7000, large=large)])
+        with self.assertRaisesRegex(LabError, "got a large folio"):
+            collect([BEGIN, fault(plan.TINY, plan.SMALL[4], 64, 7000)])
+        refused = collect([BEGIN, fault(plan.TINY, plan.SMALL[4], 64, 7000, large=0)])
+        self.assertEqual(refused.faults, {}, "a proof, not a figure")
+        with self.assertRaisesRegex(LabError, "there already"):
+            collect([BEGIN, fault(plan.NONE, plain, 4, 7000, p10=4)])
+
+
+class Gates(unittest.TestCase):
+    """Each gate holds for good figures and fails for bad ones, or missing ones."""
+
+    def failing(self, found: Figures) -> list[str]:
+        """Names of the failing gates of a call."""
+        return [one.name for one in gates.calls(found) if not one.ok]
+
+    def test_calls(self) -> None:
+        self.assertEqual(self.failing(figures()), [])
+        self.assertEqual(len(self.failing(figures(default=7301))), 2)
+        self.assertEqual(len(self.failing(figures(empty=7051))), 1)
+        self.assertEqual(len(self.failing(figures(calls=101))), 1)
+        self.assertEqual(len(self.failing(collect([BEGIN]))), 4)
+
+    def test_unattached(self) -> None:
+        stock = figures()
+        self.assertTrue(all(one.ok for one in gates.unattached(figures(base=6905), stock)))
+        self.assertFalse(any(one.ok for one in gates.unattached(figures(base=6906), stock)))
+        self.assertFalse(any(one.ok for one in gates.unattached(collect([BEGIN]), stock)))
+
+    def test_repeats(self) -> None:
+        plain = plan.PLAIN[4]
+
+        def runs(*instructions: int) -> Figures:
+            return collect([BEGIN, *(fault(plan.NONE, plain, 4, p50) for p50 in instructions)])
+
+        self.assertTrue(gates.repeats(runs(6900, 6902))[0].ok)
+        self.assertFalse(gates.repeats(runs(6900, 6902), runs(6900, 6903))[0].ok)
+        self.assertFalse(gates.repeats(runs(6900))[0].ok, "nothing was repeated")
+
+    def scaled(self, attach: int, mkdir: int) -> Figures:
+        """Figures above few and many cgroups."""
+        few, many = plan.CGROUPS[0], plan.CGROUPS[-1]
+        steady = {"type": "scale", "p99": 1, "max": 1}
+        records: list[dict[str, Any]] = [BEGIN]
+        for cgroups, cost in ((few, 5000), (many, attach)):
+            records += [steady | {"cgroups": cgroups, "what": what, "p50": cost} for what in ("attach", "detach")]
+        records.append(steady | {"cgroups": many, "what": gates.MKDIR_ALONE, "p50": 100_000})
+        records += [steady | {"cgroups": many, "what": what, "p50": mkdir} for what in gates.MKDIRS]
+        return collect(records)
+
+    def test_scale(self) -> None:
+        self.assertTrue(all(one.ok for one in gates.scale(self.scaled(6000, 105_000))))
+        self.assertEqual([one.ok for one in gates.scale(self.scaled(8000, 105_000))], [False] * 2 + [True] * 3)
+        self.assertEqual([one.ok for one in gates.scale(self.scaled(6000, 120_000))], [True] * 2 + [False] * 3)
+        self.assertFalse(any(one.ok for one in gates.scale(collect([BEGIN]))))
+
+
+class Plans(unittest.TestCase):
+    """What the guest is told."""
+
+    def test_every_place_of_an_arm_is_in_the_plan(self) -> None:
+        for whole in (*plan.plans(), plan.smoke(), plan.unpatched()):
+            self.assertLess(len(whole.places), 7, "see plan.plans()")
+            document = json.loads(whole.document(Path("/bin/x")))
+            names = {place["name"] for place in document["places"]}
+            for arm in document["arms"]:
+                self.assertLessEqual(set(arm["places"]), names)
+        measured = [(arm.name, place) for whole in plan.plans() for arm in whole.arms for place in arm.places]
+        self.assertEqual(len(measured), len(set(measured)))
+        self.assertEqual(set(measured), {(arm.name, place) for arm in plan.ARMS for place in arm.places})
+
+    def test_guests_of_one_kernel_make_one_table(self) -> None:
+        plain, small = plan.PLAIN[4], plan.SMALL[4]
+        parts = [collect([BEGIN, fault(plan.NONE, place, 4, 6900)]) for place in (plain, small)]
+        self.assertEqual(set(merge(parts).faults), {("none", "plain4", 4), ("none", "small4", 4)})
+
+    def test_tables_have_a_row_for_every_arm(self) -> None:
+        shown = text.faults(figures(), None)
+        for arm in plan.ARMS:
+            self.assertEqual(arm.label in shown, arm not in (plan.NONE, plan.COUNT), arm.name)
+        self.assertIn("+400", shown)
+        self.assertIn("FAIL", text.judged(gates.scale(figures())))
+
+
+HOOK = """\
+ffffffff813364d4:\tcall   ffffffff81055850 <__fentry__>
+ffffffff81336503:\tincq   %gs:0x11ceb15(%rip)        # ffffffff82505020 <__preempt_count>
+ffffffff8133650f:\tmov    0x498(%rax),%rax
+ffffffff8133654b:\tje     ffffffff81336592 <__bpf_mthp_choose+0xc2>
+ffffffff81336559:\tcall   *(%rax)
+ffffffff8133657a:\tdecq   %gs:0x11cea9e(%rip)        # ffffffff82505020 <__preempt_count>
+ffffffff813365a0:\tincq   %gs:0x11e1098(%rip)        # ffffffff82517640 <vm_event_states+0x240>
+ffffffff813365a8:\tjmp    ffffffff81336566 <__bpf_mthp_choose+0x96>
+"""
+
+
+class References(unittest.TestCase):
+    """What counts as taking a reference."""
+
+    def test_the_hook_as_it_is(self) -> None:
+        self.assertEqual(disasm.strangers(HOOK), [])
+
+    def test_what_css_get_would_leave(self) -> None:
+        for line in (
+            "ffffffff81336600:\tincq   %gs:(%rax)",
+            "ffffffff81336600:\tadd    $0x1,%gs:0x10(%rax)",
+            "ffffffff81336600:\tincq   %gs:0x11e1098(%rip)        # ffffffff82517640 <some_refs>",
+            "ffffffff81336600:\tlock incq (%rax)",
+            "ffffffff81336600:\tlock cmpxchg %rdx,(%rcx)",
+            "ffffffff81336600:\tlock xadd %rdx,0x18(%rcx)",
+            "ffffffff81336600:\tcall   ffffffff81234567 <css_get>",
+            "ffffffff81336600:\tjmp    ffffffff81234567 <cgroup_get_e_css>",
+        ):
+            with self.subTest(line):
+                self.assertEqual(len(disasm.strangers(f"{HOOK}{line}\n")), 1)
