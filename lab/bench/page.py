@@ -53,22 +53,27 @@ def _warning(environment: dict[str, Any]) -> str:
 
 
 def _headline(table: Table, gates: Sequence[Gate]) -> str:
-    cards = []
+    cards: list[tuple[str, str, bool]] = []
     found = [table.regret(world, "mthp_ext", score) for world in table.worlds for score in world.case.scores]
     known = [one.value for one in found if one is not None]
     if known:
-        cards.append((f"{min(known):.3f}", "the default policy's worst regret"))
-        cards.append((f"{sum(value >= 0.98 for value in known)} of {len(known)}", "rows in which it is 0.98 or better"))
+        reached = sum(value >= 0.98 for value in known)
+        cards.append((f"{min(known):.3f}", "the default policy's worst regret", min(known) >= 0.98))
+        cards.append((f"{reached} of {len(known)}", "rows in which it is 0.98 or better", reached == len(known)))
     if gates:
-        cards.append((f"{sum(one.ok for one in gates)} of {len(gates)}", "gates hold"))
+        held = sum(one.ok for one in gates)
+        cards.append((f"{held} of {len(gates)}", "gates hold", held == len(gates)))
     kills = {
         arm.label: sum(run.oom_kills for world in table.worlds for run in table.runs(world, arm.key)) for arm in ARMS
     }
     if any(kills.values()):
-        worst = max(kills, key=lambda name: kills[name])
-        cards.append((str(kills[worst]), f"out-of-memory kills under {worst}; the default policy: "
-                      f"{kills[ARMS[-1].label]}"))  # fmt: skip
-    shown = "".join(f"<div class='card'><b>{escape(big)}</b><span>{escape(small)}</span></div>" for big, small in cards)
+        worst, mine = max(kills, key=lambda name: kills[name]), kills[ARMS[-1].label]
+        text = f"out-of-memory kills under {worst}; the default policy: {mine}"
+        cards.append((str(kills[worst]), text, mine == 0))
+    shown = "".join(
+        f"<div class='card'><b class={'good' if good else 'bad'}>{escape(big)}</b><span>{escape(small)}</span></div>"
+        for big, small, good in cards
+    )
     return f"<div class='cards'>{shown}</div>"
 
 

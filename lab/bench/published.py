@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from lab.bench.table import Table, World
+from lab.bench.table import Table, World, metrics
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,12 @@ PUBLISHED = (
     Published("redis/bgsave-high", "rps", "Redis, BGSAVE, memory.high: requests/s", 50551.567, 1026720.293, 892643.707),
     Published("redis/bgsave-high", "p99", "Redis, BGSAVE, memory.high: p99, ms", 311.551, 1.140, 2.988),
     Published("shell8/free", "loops", "shell8: score and loops/minute", 22916.8, 24304.0, 24289.9),
+    Published("kernbench/none", "elapsed", "kernbench, no limit: elapsed, s", 703.28, 699.1, 703.99),
+    Published("kernbench/none", "user_s", "kernbench, no limit: user, s", 19702.39, 18428.9, 19706.73),
+    Published("kernbench/none", "system_s", "kernbench, no limit: system, s", 1159.55, 2252.43, 1177.48),
+    Published("kernbench/high", "elapsed", "kernbench, memory.high: elapsed, s", 1377.55, 1026.1, 1019.4),
+    Published("kernbench/high", "user_s", "kernbench, memory.high: user, s", 20250.65, 18368.91, 18681.27),
+    Published("kernbench/high", "system_s", "kernbench, memory.high: system, s", 12778.56, 9636.99, 9392.65),
 )
 
 
@@ -66,9 +72,7 @@ def beside(table: Table, lru: str) -> list[Beside]:
 
 
 def _beside(table: Table, world: World, one: Published) -> Beside:
-    case = world.case
-    metrics = [*case.scores, *([case.tail] if case.tail else [])]
-    metric = next(metric for metric in metrics if metric.key == one.metric)
+    metric = next(metric for metric in metrics(world.case) if metric.key == one.metric)
     ratios = [table.ratio(world, metric, arm, "always") for arm in ("never", "reactive", "mthp_ext")]
     # Without a figure of `always` (killed, stopped) there is still what the policies are to `never`.
     if ratios[0] is None:

@@ -18,12 +18,14 @@ rect.shrinker { fill: var(--shrinker); } rect.headroom { fill: var(--headroom); 
 .heat td { border: 1px solid var(--paper); color: #1d1f23; } .heat td.nothing { color: var(--soft); }
 .heat td b { font-weight: 700; } .heat small { display: block; font-size: 11px; opacity: 0.75; }
 .heat .policy { border-left: 3px solid var(--paper); }
+.card b.bad { color: var(--always); }
 .figures { font-size: 13px; } .figures th, .figures td { padding: 4px 9px; }
 .figures small { display: block; color: var(--soft); font-size: 11px; }
 .figures td.best { font-weight: 700; }
 nav { font-size: 13.5px; margin: 18px 0 0; line-height: 1.9; } nav a { margin-right: 16px; white-space: nowrap; }
 a { color: inherit; text-decoration-color: var(--line); text-underline-offset: 3px; }
 @media print { .figures, .heat { font-size: 10.5px; } .figures th, .figures td, .heat td { padding: 2px 4px; }
-  nav { display: none; } .scroll { overflow: visible; } @page { size: A4 landscape; margin: 12mm; } }
+  nav { display: none; } section { break-inside: auto; } tr, .grid svg { break-inside: avoid; }
+  .heat td { line-height: 1.15; } .cards { margin-top: 12px; } h2 { margin-top: 20px; } .scroll { overflow: visible; } @page { size: A4 landscape; margin: 12mm; } }
 """
 )

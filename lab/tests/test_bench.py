@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from lab.bench import execute, gates, markdown, output, page, readers, run, scenarios, software, text
+from lab.bench import execute, gates, markdown, output, page, published, readers, run, scenarios, software, text
 from lab.bench.arms import ARM, ARMS, SIZES_KIB
 from lab.bench.cell import Cell, digest
 from lab.bench.common import COVER_2M, COVER_64K
@@ -338,6 +338,14 @@ class ReportTest(unittest.TestCase):
         self.assertNotIn("url(", document)
         self.assertIn("&lt;b&gt;&amp;", document)
         self.assertIn(page.anchor(it.worlds[0]), document)
+
+    def test_published_figures_have_ours_beside_them(self) -> None:
+        it = Table([*thrice(HIGH, "always", rps=5_000.0), *thrice(HIGH, "never"), *thrice(HIGH, "reactive")])
+        row = next(one for one in published.beside(it, "classic") if one.published.metric == "rps")
+        self.assertEqual((row.never, row.reactive, row.policy), (10.0, 10.0, None))
+        self.assertAlmostEqual(row.agreement or 0, 976610.893 / 885337.250)
+        names = {case.name for case in CI.values()}
+        self.assertTrue({one.case for one in published.PUBLISHED} <= names)
 
     def test_colours_tell_good_from_bad(self) -> None:
         self.assertTrue(page.heat_colour(0.98).startswith("hsl(150"))
