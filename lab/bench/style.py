@@ -26,6 +26,7 @@ nav { font-size: 13.5px; margin: 18px 0 0; line-height: 1.9; } nav a { margin-ri
 a { color: inherit; text-decoration-color: var(--line); text-underline-offset: 3px; }
 @media print { .figures, .heat { font-size: 10.5px; } .figures th, .figures td, .heat td { padding: 2px 4px; }
   nav { display: none; } section { break-inside: auto; } tr, .grid svg { break-inside: avoid; }
-  .heat td { line-height: 1.15; } .cards { margin-top: 12px; } h2 { margin-top: 20px; } .scroll { overflow: visible; } @page { size: A4 landscape; margin: 12mm; } }
+  .heat td { line-height: 1.15; } .cards { margin-top: 12px; } h2 { margin-top: 20px; }
+  .scroll { overflow: visible; } @page { size: A4 landscape; margin: 12mm; } }
 """
 )
