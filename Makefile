@@ -5,12 +5,12 @@ PYTHON ?= python3
 LAB := env PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
 SCALE ?=
 CASE ?=
-export DIR BASE UPDATE DEBUG BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo bench bench-hook clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo bench bench-hook soak debug-mutants clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -27,6 +27,12 @@ test: ## all checks: linters, host unit tests, then the kernel selftests and end
 
 bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
 	@exec $(LAB) bench-hook
+
+soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=...)
+	@exec $(LAB) soak
+
+debug-mutants: ## put use-after-frees and a leak into the kernel for debugging: is each of them seen?
+	@exec $(LAB) debug-mutants
 
 setup: ## install what the other targets need (they call it themselves)
 	@exec $(LAB) setup

@@ -143,6 +143,18 @@ def _vm(args: argparse.Namespace) -> int:
     return outcome.verdict.exit_code
 
 
+def _soak(args: argparse.Namespace) -> int:
+    from lab import soak
+
+    return soak.main(args.minutes, args.seed)
+
+
+def _debug_mutants(args: argparse.Namespace) -> int:
+    from lab import debugmutants
+
+    return debugmutants.main(args.name)
+
+
 def _clean(_: argparse.Namespace) -> int:
     shutil.rmtree(BUILD, ignore_errors=True)
     print(f"removed {BUILD}; fetched sources and built kernels stay in {cache()}")
@@ -201,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     add("sparse", _sparse, "run sparse over what the series touches")
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
-    test.add_argument("--only", action="append", metavar="PART", help="run only lint, host or vm (may repeat)")
+    test.add_argument("--only", action="append", metavar="PART", help="run only lint, host, vm or debug (may repeat)")
     add("lint", _lint, "run the linters")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
     demo.add_argument("--scale", help="how large (see docs/lab.md)")
@@ -209,6 +221,21 @@ def _parser() -> argparse.ArgumentParser:
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
+    soak = add("soak", _soak, "run everything at once on the kernel for debugging")
+    soak.add_argument(
+        "--minutes",
+        type=float,
+        default=os.environ.get("MINUTES") or 30,
+        help="of guest time (also: MINUTES=; default: 30)",
+    )
+    soak.add_argument(
+        "--seed",
+        type=int,
+        default=os.environ.get("SEED") or None,
+        help="start of the random numbers (also: SEED=; default: the time)",
+    )
+    mutants = add("debug-mutants", _debug_mutants, "break the kernel for debugging, and see whether it notices")
+    mutants.add_argument("name", nargs="*", help="only these (default: all of kernel/mutants/debug/)")
     one = add("vm", _vm, "run a command in a guest")
     one.add_argument("--kernel", type=Path, help="image (default: the one `make kernel` builds)")
     one.add_argument("--mode", choices=["kvm", "tcg", "icount"], help="default: the fastest that works")

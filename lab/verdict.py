@@ -52,17 +52,44 @@ class Evidence:
 
 
 _PANIC = re.compile(r"^(?:\[[ \d.]+\](?:\[[^\]]*\])? ?)?(Kernel panic - not syncing.*)$", re.MULTILINE)
-_SPLAT = re.compile(
-    r"^(?:\[[ \d.]+\](?:\[[^\]]*\])? ?)((?:BUG: (?!soft lockup)|WARNING: |Oops|UBSAN: |KASAN: |INFO: task \S+ blocked"
-    r"|======.*WARNING).*)$",
-    re.MULTILINE,
+_COMPLAINTS = (
+    "BUG: (?!soft lockup)",
+    "WARNING: ",
+    "Oops",
+    "kernel BUG at ",
+    "UBSAN: ",
+    "KASAN: ",
+    "ODEBUG: ",
+    r"list_(?:add|del) corruption",
+    r"INFO: task \S+ blocked",
+    # What makes lockdep and kmemleak silent from then on is as bad as what they find.
+    "INFO: trying to register non-static key",
+    "turning off the locking correctness validator",
+    r"kmemleak: \d+ new suspected memory leaks",
+    "kmemleak: Kernel memory leak detector disabled",
+    "======.*WARNING",
 )
+_STALLS = (r"rcu: INFO: \w+ (?:self-)?detected (?:expedited )?stalls?\b", "(?:watchdog: )?BUG: soft lockup")
+
+
+def _at_start(texts: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches kernel lines that begin with one of `texts`; a program's own output has no time stamp."""
+    return re.compile(r"^(?:\[[ \d.]+\](?:\[[^\]]*\])? ?)((?:" + "|".join(texts) + r").*)$", re.MULTILINE)
+
+
+_SPLAT = _at_start(_COMPLAINTS)
+_STALL = _at_start(_STALLS)
 
 
 def splats(console: str) -> tuple[str, ...]:
-    """Kernel complaints in a console log. Stalls and soft lock-ups are left out: an emulated CPU that its
-    busy host starves looks just like them."""
+    """Kernel complaints in a console log, without `stalls`."""
     return tuple(match[1].strip() for match in _SPLAT.finditer(console.replace("\r", "")))
+
+
+def stalls(console: str) -> tuple[str, ...]:
+    """Stalls and soft lock-ups in a console log. An emulated CPU that its busy host starves looks just like them,
+    so they count only where a run waits long enough before it calls something a stall."""
+    return tuple(match[1].strip() for match in _STALL.finditer(console.replace("\r", "")))
 
 
 def judge(evidence: Evidence) -> tuple[Verdict, int | None, str]:

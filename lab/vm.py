@@ -18,7 +18,7 @@ from lab import initramfs, proc, programs, qemu
 from lab.errors import Exit, LabError
 from lab.paths import BUILD
 from lab.qemu import Mode
-from lab.verdict import Evidence, Verdict, judge, parse_record, splats
+from lab.verdict import Evidence, Verdict, judge, parse_record, splats, stalls
 
 __all__ = ["Job", "Mode", "Outcome", "Verdict", "run"]
 
@@ -72,6 +72,8 @@ class Outcome:
     """Why the verdict is not PASSED, with the console log's path; empty when it is."""
     splats: tuple[str, ...] = ()
     """Kernel warnings and bugs in the console log."""
+    stalls: tuple[str, ...] = ()
+    """What the kernel took for stalls; a busy host makes it take itself for one."""
 
     def check(self, what: str) -> None:
         """Raises a LabError with the verdict's own exit code unless the run passed."""
@@ -236,6 +238,7 @@ def _watch(
         seconds=seconds,
         reason=reason,
         splats=splats(console),
+        stalls=stalls(console),
     )
 
 

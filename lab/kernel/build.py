@@ -47,6 +47,8 @@ STOCK = Variant("kernel-stock", series=False, objects="objects-stock")
 """The base as it is, to compare with."""
 MUTANT = Variant("kernel-mutant")
 """The default kernel with one patch more, built in the same trees."""
+DEBUG_MUTANT = Variant("kernel-debug-mutant", fragments=DEBUG.fragments, objects=DEBUG.objects)
+"""The kernel for debugging with one patch more, built in the same trees."""
 
 
 @dataclass(frozen=True)

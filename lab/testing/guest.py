@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from lab import proc, programs, vm
@@ -41,10 +42,13 @@ BOOTS: dict[str, Boot] = {
 
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
+    """A test program in a guest of its own."""
+
     name: str
     job: vm.Job
     parse: Callable[[str, Suite], None]
+    """Adds the tests of the program's output to a suite."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +120,19 @@ def build_selftests(kernel: Kernel) -> Selftests:
     return Selftests(out, names)
 
 
-def _selftests(kernel: Kernel, mode: Mode) -> list[_Run]:
+def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
+    """A run for each selftest program of the series, or several where it has several boots."""
     built = build_selftests(kernel)
     runs = []
     for program in built.names:
         for suffix, boot in SELFTEST_BOOTS.get(program, {"": SelftestBoot()}).items():
             name = f"{program}-{suffix}" if suffix else program
             job = built.job(program, kernel, mode, boot, f"test-{name}")
-            runs.append(_Run(f"kernel/{name}", job, tap.parse))
+            runs.append(Run(f"kernel/{name}", job, tap.parse))
     return runs
 
 
-def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> _Run:
+def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
     boot = BOOTS.get(test.name, BOOTS["e2e"])
     binary = programs.mthp_ext()
     job = vm.Job(
@@ -141,7 +146,7 @@ def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> _Run:
         env={"MTHP_EXT_BIN": str(binary), "RUST_BACKTRACE": "1", **boot.env},
         name=f"test-{test.name}",
     )
-    return _Run(f"vm/{test.name}", job, libtest.parse)
+    return Run(f"vm/{test.name}", job, libtest.parse)
 
 
 def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> Suite:
@@ -162,21 +167,30 @@ def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> S
 
 def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
     """Runs everything, two guests at a time; `done` hears of each suite as it ends."""
-    runs = [*_selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
+    runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
+    return together([partial(_alone, this) for this in runs], done)
 
+
+def _alone(this: Run) -> list[Suite]:
+    return [judge(this.name, vm.run(this.job), this.parse)]
+
+
+def together(parts: Sequence[Callable[[], list[Suite]]], done: Callable[[Suite], None]) -> list[Suite]:
+    """Runs these, each of which starts a guest, two at a time; `done` hears of each suite as it ends."""
     ended = threading.Event()
 
-    def one(this: _Run) -> Suite:
-        suite = Suite(this.name) if ended.is_set() else judge(this.name, vm.run(this.job), this.parse)
+    def one(part: Callable[[], list[Suite]]) -> list[Suite]:
+        found = [] if ended.is_set() else part()
         # Killed because the user interrupts: that says nothing about the tests.
         if not ended.is_set():
-            done(suite)
-        return suite
+            for suite in found:
+                done(suite)
+        return found
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        futures = [pool.submit(one, this) for this in runs]
+        futures = [pool.submit(one, part) for part in parts]
         try:
-            return [future.result() for future in futures]
+            return [suite for future in futures for suite in future.result()]
         except BaseException:
             ended.set()
             # The threads wait for their guests; without them they end at once.

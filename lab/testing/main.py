@@ -9,13 +9,15 @@ from lab import accel, results, setup
 from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
-from lab.testing import bench, demo, guest, host
+from lab.testing import bench, debug, demo, guest, host
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, Test, total
 
 _DETAIL_LINES = 30
 _print_lock = threading.Lock()
-PARTS = ("lint", "host", "vm")
+PARTS = ("lint", "host", "vm", "debug")
+_USUAL = ("lint", "host", "vm")
+"""Without the kernel for debugging, which takes a build of its own and many minutes under emulation."""
 
 
 def _show(suite: Suite) -> None:
@@ -84,9 +86,16 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     return kernel, mode
 
 
+def _debug(suites: list[Suite]) -> None:
+    kernel = build.ensure(variant=build.DEBUG)
+    mode, why = accel.best(kernel.image)
+    print(f"test: on the kernel for debugging, {mode} ({why})", flush=True)
+    suites += debug.run(kernel, mode, _show)
+
+
 def test(only: list[str] | None = None) -> int:
-    """All parts (or `only` some of PARTS); 1 if a test failed or none ran."""
-    parts = only or list(PARTS)
+    """The usual parts (or `only` some of PARTS); 1 if a test failed or none ran."""
+    parts = only or list(_USUAL)
     for part in parts:
         if part not in PARTS:
             raise LabError(Exit.USAGE, f"there is no part {part!r}; there are: {', '.join(PARTS)}")
@@ -118,6 +127,11 @@ def test(only: list[str] | None = None) -> int:
             kernel, mode = _vm(suites, in_guest)
         except LabError as error:
             _part("vm", suites, error)
+    if "debug" in parts:
+        try:
+            _debug(suites)
+        except LabError as error:
+            _part("debug", suites, error)
     return _close(suites, kernel, mode)
 
 

@@ -4,7 +4,7 @@
 import unittest
 
 from lab.errors import Exit
-from lab.verdict import Evidence, Verdict, judge, parse_record, splats
+from lab.verdict import Evidence, Verdict, judge, parse_record, splats, stalls
 
 _NONCE = "5f2d"
 
@@ -85,3 +85,50 @@ class Splats(unittest.TestCase):
         found = splats(console)
         self.assertEqual(len(found), 2)
         self.assertTrue(found[0].startswith("WARNING: CPU: 0"))
+
+    def test_what_a_debug_kernel_says(self) -> None:
+        for text in (
+            "BUG: KASAN: slab-use-after-free in bpf_struct_ops_cgroup_notify+0xa5/0x180",
+            "UBSAN: array-index-out-of-bounds in mm/bpf_mthp.c:40:9",
+            "UBSAN: shift-out-of-bounds in mm/huge_memory.c:101:3",
+            "WARNING: possible circular locking dependency detected",
+            "WARNING: possible recursive locking detected",
+            "WARNING: inconsistent lock state",
+            "WARNING: bad unlock balance detected!",
+            "WARNING: suspicious RCU usage",
+            "BUG: sleeping function called from invalid context at kernel/locking/mutex.c:591",
+            "BUG: scheduling while atomic: mthp_soak/123/0x00000002",
+            "BUG: Bad page state in process mthp_soak  pfn:12345",
+            "BUG: MAX_LOCKDEP_CHAINS too low!",
+            "turning off the locking correctness validator.",
+            "INFO: trying to register non-static key.",
+            "ODEBUG: activate active (active state 1) object: ffff888 object type: rcu_head hint: 0x0",
+            "kernel BUG at lib/list_debug.c:32!",
+            "list_del corruption. prev->next should be ffff888, but was dead000000000122",
+            "Oops: general protection fault, probably for non-canonical address 0xdffffc0000000000: 0000 [#1]",
+            "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+            "kmemleak: Kernel memory leak detector disabled",
+            "INFO: task mthp_soak:77 blocked for more than 120 seconds.",
+        ):
+            self.assertEqual(splats(f"[   12.345678] {text}\r\n"), (text,))
+            self.assertEqual(splats(f"[   12.345678][  T99] {text}\n"), (text,))
+            self.assertEqual(splats(f"{text}\n"), (), "printed by a program")
+
+    def test_a_debug_kernel_that_is_content(self) -> None:
+        console = (
+            "[    0.0] kmemleak: Kernel memory leak detector initialized (mem pool available: 15000)\n"
+            "[    0.1] kasan: KernelAddressSanitizer initialized (generic)\n"
+            "[    0.2] Lock dependency validator: Copyright (c) 2006 Red Hat, Inc., Ingo Molnar\n"
+            "[    9.9] FAULT_INJECTION: forcing a failure.\n"
+        )
+        self.assertEqual(splats(console) + stalls(console), ())
+
+    def test_stalls_are_told_apart(self) -> None:
+        for text in (
+            "rcu: INFO: rcu_sched self-detected stall on CPU",
+            "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:",
+            "rcu: INFO: rcu_sched detected expedited stalls on CPUs/tasks: { 1-... }",
+            "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [storm:99]",
+        ):
+            console = f"[    2.5] {text}\n"
+            self.assertEqual((splats(console), stalls(console)), ((), (text,)))

@@ -20,8 +20,8 @@ fn main() -> ExitCode {
         Some("init") => init::main(),
         Some("redis") => redis::main(args.next().as_deref()),
         Some("bench") => bench::main(args.next().as_deref()),
-        // The kernel starts /init without arguments.
-        None if std::process::id() == 1 => init::main(),
+        // The kernel hands on whatever words of its command line it does not know itself.
+        _ if std::process::id() == 1 => init::main(),
         other => {
             eprintln!(
                 "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), redis, bench",

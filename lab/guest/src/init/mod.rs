@@ -5,6 +5,7 @@
 //! drew for this boot. A job can therefore print what it likes, crash or kill: the host never takes that
 //! for an end that did not happen.
 
+mod checks;
 mod job;
 mod ports;
 mod relay;
@@ -60,6 +61,7 @@ fn boot() -> Result<(), Failure> {
         Ok(End::Signal(signal)) => format!("signal {}", signal as i32),
         Err(failure) => format!("error {}", failure.to_string().replace('\n', " ")),
     };
+    checks::ask(&job);
     writeln!(verdict, "{} {text}", job.nonce)
         .map_err(|cause| Failure::new("write the verdict", cause))
 }
