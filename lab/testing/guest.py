@@ -65,6 +65,27 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
         reason: SelftestBoot(only=(f"matrix_{reason}",))
         for reason in ("fault", "forced_collapse", "khugepaged", "swap_in")
     },
+    "mthp_nomemcg": {
+        # The test mounts the v1 memory hierarchy itself, which v2 must not have taken.
+        "v1": SelftestBoot(env={"LAB_CONTROLLERS": "cpu pids"}, only=("v1_memory_is_refused",)),
+        "off": SelftestBoot(
+            append="cgroup_disable=memory",
+            env={"LAB_CONTROLLERS": "cpu pids"},
+            only=("disabled_memory_is_refused",),
+        ),
+    },
+    "mthp_psi": {
+        "": SelftestBoot(
+            only=(
+                "stall_totals",
+                "stall_of_states_out_of_bounds",
+                "stall_beyond_32_bits",
+                "flush_storm_disturbs_nothing",
+                "stall_with_cgroup_pressure_off",
+            )
+        ),
+        "off": SelftestBoot(append="psi=0", only=("stall_with_psi_off", "stall_of_states_out_of_bounds")),
+    },
 }
 """Boots of the selftest programs that need other than one usual guest: program -> what the run is called after
 the program's name -> boot. An empty name is the program's own."""
