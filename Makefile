@@ -5,12 +5,13 @@ PYTHON ?= python3
 LAB := env PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
 SCALE ?=
 CASE ?=
+MUTANT ?=
 export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect sparse build test lint demo bench bench-hook soak debug-mutants clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench bench-hook soak debug-mutants clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -57,6 +58,9 @@ config-matrix: ## compile what the series touches with options off, for arm64 an
 
 bisect: ## build and boot the series patch by patch (QUICK=1: only compile what it touches)
 	@exec $(LAB) bisect
+
+mutants: ## break each rule of the contract once; a named test must notice (MUTANT=leaf-only: only that one)
+	@exec $(LAB) mutants $(MUTANT)
 
 sparse: ## run sparse over what the series touches, against the same without the series
 	@exec $(LAB) sparse

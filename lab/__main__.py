@@ -73,6 +73,14 @@ def _bisect(args: argparse.Namespace) -> int:
     return bisect.run(args.quick)
 
 
+def _mutants(args: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.mutants import run
+
+    setup.ensure(setup.Need.ALL)
+    return run.run(args.mutant)
+
+
 def _sparse(_: argparse.Namespace) -> int:
     from lab import setup
     from lab.kernel import sparse
@@ -210,6 +218,8 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("QUICK", "") == "1",
         help="compile only what the series touches, and boot nothing (also: QUICK=1)",
     )
+    mutants = add("mutants", _mutants, "break each rule of the contract once; a named test must notice")
+    mutants.add_argument("mutant", nargs="*", help="only these")
     add("sparse", _sparse, "run sparse over what the series touches")
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")

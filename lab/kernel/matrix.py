@@ -11,7 +11,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.build import Kernel
 from lab.kernel.kbuild import USERS, Kbuild, symbols, touched, warnings
-from lab.kernel.series import PATCHES, load
+from lab.kernel.series import PATCHES, Patch, load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD
@@ -206,6 +206,27 @@ def select(names: Sequence[str]) -> list[Case]:
         known = ", ".join(case.name for case in CASES)
         raise LabError(Exit.USAGE, f"there is no case {sorted(unknown)[0]!r}; there are: {known}")
     return [case for case in CASES if not names or case.name in names or case is CASES[0]]
+
+
+def problems(name: str, extra: Sequence[Patch] = ()) -> list[str]:
+    """What is wrong in the case `name` with the series and `extra` patches; empty if it compiles as it should."""
+    patches = load()
+    # Only what the series touches: an extra patch breaks these or nothing.
+    objects = touched(patches)
+    lab = config.merge(config.fragments(True))
+    rows: list[Row] = []
+    with locked("kernel") as lock:
+        base = source.get()
+        worktree = Worktree(base)
+        try:
+            for case in select([name]):
+                # The reference is always compiled without them, to know what there is to be missed.
+                worktree.set([*patches, *extra] if case.name == name else patches)
+                build = Kbuild(base.tree, base.directory / f"objects-matrix-{case.arch}", lock, case.variables)
+                rows.append(_run(case, build, objects, lab, rows[0].defined if rows else set()))
+        finally:
+            worktree.set(patches)
+    return rows[-1].problems
 
 
 def run(names: Sequence[str] = (), boot: bool = False) -> int:

@@ -99,7 +99,15 @@ class Selftests:
     names: tuple[str, ...]
     """The test programs, in the order of the Makefile."""
 
-    def job(self, program: str, kernel: Kernel, mode: Mode, boot: SelftestBoot | None = None, name: str = "") -> vm.Job:
+    def job(
+        self,
+        program: str,
+        kernel: Kernel,
+        mode: Mode,
+        boot: SelftestBoot | None = None,
+        name: str = "",
+        timeout_s: float = 900,
+    ) -> vm.Job:
         """A guest that runs `program`, or the tests of it that `boot` names."""
         boot = boot or SelftestBoot()
         path = self.directory / program
@@ -112,7 +120,7 @@ class Selftests:
             files=files,
             memory_mib=1536,
             mode=mode,
-            timeout_s=900,
+            timeout_s=timeout_s,
             append=boot.append,
             env=boot.env,
             name=name or f"test-{program}",

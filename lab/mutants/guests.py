@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutants of the kernel: built in the trees of the usual kernel, run with the tests that they name."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from lab import soak, vm
+from lab.kernel import build, source
+from lab.kernel.build import Kernel
+from lab.kernel.series import load
+from lab.kernel.worktree import Worktree
+from lab.lock import locked
+from lab.mutants.judge import Seen
+from lab.mutants.patches import Catch, How, Mutant
+from lab.testing import guest, tap
+from lab.testing.guest import SelftestBoot, Selftests
+from lab.vm import Mode, Verdict
+
+_AT_ONCE = 2
+_TIMEOUT_S = {False: 300.0, True: 900.0}
+"""Wall-clock seconds for a guest, without and with the debugging options."""
+
+
+def build_mutant(mutant: Mutant) -> Kernel:
+    """The kernel with the mutant; LabError where it does not build."""
+    return build.ensure(variant=build.DEBUG_MUTANT if mutant.debug else build.MUTANT, extra=[mutant.patch])
+
+
+def restore() -> None:
+    """Takes the mutants out of the source tree again."""
+    with locked("kernel"):
+        Worktree(source.get()).set(load())
+
+
+def _programs(catches: Iterable[Catch]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for catch in catches:
+        # The harness selects by the name behind the fixture's.
+        name = catch.test.rpartition(".")[2]
+        if catch.how is not How.BUILD and name not in found.setdefault(catch.program, []):
+            found[catch.program].append(name)
+    return found
+
+
+def run(kernel: Kernel, selftests: Selftests, catches: Iterable[Catch], mode: Mode, debug: bool) -> list[Seen]:
+    """Runs the tests of `catches`, a guest for each program."""
+
+    def one(item: tuple[str, list[str]]) -> Seen:
+        program, tests = item
+        selftest, _, suffix = program.partition("-")
+        usual = guest.SELFTEST_BOOTS.get(selftest, {}).get(suffix, SelftestBoot())
+        boot = replace(usual, only=tuple(tests))
+        job = selftests.job(selftest, kernel, mode, boot, f"mutant-{program}", _TIMEOUT_S[debug])
+        if debug:
+            job = replace(job, memory_mib=soak.MEMORY_MIB, append=f"{job.append} {soak.APPEND}".strip())
+        outcome = vm.run(job)
+        suite = guest.judge(program, outcome, tap.parse)
+        ended = outcome.verdict in (Verdict.PASSED, Verdict.FAILED)
+        splats = len(outcome.splats) + (outcome.verdict is Verdict.PANIC)
+        return Seen(program, {test.name: test.status for test in suite.tests}, splats, ended)
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return list(pool.map(one, _programs(catches).items()))

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mutants: headers, names of tests, completeness, and when one counts as caught."""
+
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.kernel import matrix, series
+from lab.kernel.source import Base
+from lab.kernel.worktree import Worktree
+from lab.mutants.judge import Fate, Seen, fate, sound
+from lab.mutants.patches import BUGS, OPEN, RULES, Catch, How, Mutant, load, parse
+from lab.paths import REPO, cache
+from lab.testing.guest import SELFTEST_BOOTS
+from lab.testing.result import Status
+
+_HEAD = b"SPDX-License-Identifier: GPL-2.0-only\nRule: bounds B4\nBreaks: it\nCaught-by: mthp_psi mthp.stall_totals\n"
+_DIFF = b"\n--- a/mm/one.c\n+++ b/mm/one.c\n@@ -1 +1 @@\n-a\n+b\n"
+_TEST_F = re.compile(r"^\+?TEST_F(?:_TIMEOUT|_SIGNAL)?\((\w+), (\w+)", re.MULTILINE)
+
+
+def _selftests() -> set[str]:
+    """PROGRAM FIXTURE.TEST of every selftest in the series."""
+    found = set()
+    for patch in series.load():
+        program = ""
+        for line in patch.content.decode(errors="replace").splitlines():
+            if match := re.fullmatch(r"\+\+\+ b/tools/testing/selftests/mthp/(\w+)\.c", line):
+                program = match[1]
+            elif match := _TEST_F.match(line):
+                found.add(f"{program} {match[1]}.{match[2]}")
+    return found
+
+
+def _program_tests() -> set[str]:
+    """TARGET PATH of every host test that a mutant of the program can name."""
+    found = set()
+    for path in sorted((REPO / "src").glob("*.rs")):
+        for name in re.findall(r"#\[test\]\n\s+fn (\w+)", path.read_text()):
+            found.add(f"mthp_ext {path.stem}::tests::{name}")
+    for module, names in re.findall(r"^tests! \{\n\s+(\w+), \"\w+\",\n(.*?)^\}", _decide(), re.MULTILINE | re.DOTALL):
+        found |= {f"decide {module}::{name}" for name in re.findall(r"\w+", names)}
+    return found
+
+
+def _decide() -> str:
+    return (REPO / "tests" / "decide.rs").read_text()
+
+
+class Headers(unittest.TestCase):
+    def test_a_sound_one(self) -> None:
+        mutant = parse("one.patch", _HEAD + _DIFF, True)
+        self.assertEqual(mutant.name, "one")
+        self.assertEqual(mutant.rules, ("bounds", "B4"))
+        self.assertEqual(mutant.catches, (Catch(How.TEST, "mthp_psi", "mthp.stall_totals"),))
+        self.assertFalse(mutant.debug)
+
+    def test_splats_builds_and_debug(self) -> None:
+        more = b"Caught-by: splat mthp_race mthp.a\nCaught-by: config-matrix PSI\nKernel: debug\n"
+        mutant = parse("one.patch", _HEAD + more + _DIFF, True)
+        self.assertEqual([catch.how for catch in mutant.catches], [How.TEST, How.SPLAT, How.BUILD])
+        self.assertTrue(mutant.debug)
+
+    def test_what_is_refused(self) -> None:
+        for old, new in (
+            (b"Rule: bounds B4\n", b""),
+            (b"Rule: bounds B4\n", b"Rule: nonsense\n"),
+            (b"Rule: bounds B4\n", b"Rule: B4\n"),
+            (b"Caught-by: mthp_psi mthp.stall_totals\n", b""),
+            (b"mthp_psi mthp.stall_totals", b"mthp_psi"),
+            (b"mthp_psi mthp.stall_totals", b"splat mthp_psi"),
+            (b"Breaks: it\n", b"Breaks: it\nnonsense\n"),
+            (b"Breaks: it\n", b"Breaks: it\nKernel: fast\n"),
+            (b"SPDX-License-Identifier: GPL-2.0-only\n", b""),
+            (_DIFF, b""),
+        ):
+            with self.assertRaises(LabError, msg=(old, new)):
+                parse("one.patch", (_HEAD + _DIFF).replace(old, new), True)
+
+
+class Complete(unittest.TestCase):
+    def test_named_tests_exist(self) -> None:
+        selftests, host = _selftests(), _program_tests()
+        cases = {case.name for case in matrix.CASES}
+        self.assertTrue(selftests and host)
+        for mutant in load():
+            for catch in mutant.catches:
+                if catch.how is How.BUILD:
+                    self.assertIn(catch.test, cases, mutant.name)
+                else:
+                    program, _, boot = catch.program.partition("-")
+                    self.assertIn(f"{program} {catch.test}", selftests if mutant.kernel else host, mutant.name)
+                    # Most programs have one boot, which has no name.
+                    self.assertIn(boot, {"": None, **SELFTEST_BOOTS.get(program, {})}, mutant.name)
+
+    def test_every_rule_has_a_mutant(self) -> None:
+        broken = {rule for mutant in load() for rule in mutant.rules}
+        self.assertEqual(sorted((set(RULES) | set(BUGS)) - broken), sorted(OPEN))
+
+    def test_every_mutant_is_in_the_documentation(self) -> None:
+        text = (REPO / "docs" / "mutants.md").read_text()
+        self.assertEqual([mutant.name for mutant in load() if f"| {mutant.name} |" not in text], [])
+
+
+class Applies(unittest.TestCase):
+    def _all_apply(self, mutants: list[Mutant], tree: Path) -> None:
+        self.assertTrue(mutants)
+        for mutant in mutants:
+            with self.subTest(mutant.name), tempfile.TemporaryDirectory() as name:
+                series.compose([mutant.patch], lambda path: tree / path, Path(name), "(with the series)")
+
+    def test_to_the_program(self) -> None:
+        self._all_apply([mutant for mutant in load() if not mutant.kernel], REPO)
+
+    def test_to_the_series(self) -> None:
+        trees = sorted((cache() / "source").glob("*/linux"))
+        if not trees:
+            self.skipTest("no kernel source in the cache: `make kernel` fetches it")
+        base = Base(trees[-1].parent.name, trees[-1].parent)
+        with tempfile.TemporaryDirectory() as name:
+            series.compose(series.load(), Worktree(base).pristine, Path(name), base.version)
+            self._all_apply([mutant for mutant in load() if mutant.kernel], Path(name))
+
+
+class Judging(unittest.TestCase):
+    test = Catch(How.TEST, "p", "t")
+    splat = Catch(How.SPLAT, "p", "t")
+
+    def test_the_named_test_must_fail(self) -> None:
+        self.assertIs(fate([self.test], [Seen("p", {"t": Status.FAILED})]), Fate.CAUGHT)
+        self.assertIs(fate([self.test], [Seen("p", {"t": Status.PASSED})]), Fate.SURVIVED)
+        self.assertIs(fate([self.test], [Seen("p", {"t": Status.SKIPPED})]), Fate.SURVIVED)
+        self.assertIs(fate([self.test], [Seen("p", {"t": Status.PASSED, "u": Status.FAILED})]), Fate.OTHERWISE)
+
+    def test_a_panic_is_no_failed_test(self) -> None:
+        self.assertIs(fate([self.test], [Seen("p", {}, 1, False)]), Fate.OTHERWISE)
+        self.assertIs(fate([self.splat], [Seen("p", {}, 1, False)]), Fate.CAUGHT)
+        # A guest that hung is no complaint of its kernel.
+        self.assertIs(fate([self.splat], [Seen("p", {}, 0, False)]), Fate.OTHERWISE)
+
+    def test_all_that_are_named(self) -> None:
+        other = Catch(How.TEST, "q", "t")
+        seen = [Seen("p", {"t": Status.FAILED}), Seen("q", {"t": Status.PASSED})]
+        self.assertIs(fate([self.test, other], seen), Fate.OTHERWISE)
+
+    def test_without_the_mutant_all_is_well(self) -> None:
+        self.assertEqual(sound(self.test, [Seen("p", {"t": Status.PASSED})]), "")
+        for seen in (
+            [],
+            [Seen("p", {})],
+            [Seen("p", {"t": Status.SKIPPED})],
+            [Seen("p", {"t": Status.FAILED})],
+            [Seen("p", {"t": Status.PASSED}, 1)],
+            [Seen("p", {"t": Status.PASSED}, 0, False)],
+        ):
+            self.assertNotEqual(sound(self.test, seen), "", seen)
