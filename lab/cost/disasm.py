@@ -8,6 +8,8 @@ from pathlib import Path
 from lab.errors import Exit, LabError
 
 HOOK = "__bpf_mthp_choose"
+_CONTROL = "get_mem_cgroup_from_mm"
+"""Takes a css reference, inlined: where nothing is found in it, nothing would be found in the hook."""
 _HELPERS = ("bpf_mthp_walk",)
 """Functions the compiler may have left out of line."""
 _HARMLESS = {
@@ -60,4 +62,6 @@ def references(vmlinux: Path) -> list[str]:
     code = disassemble(vmlinux, HOOK)
     if not code:
         raise LabError(Exit.TESTS, f"{vmlinux} has no {HOOK}")
+    if not strangers(disassemble(vmlinux, _CONTROL)):
+        raise LabError(Exit.TESTS, f"the reference that {_CONTROL} takes is not recognised in {vmlinux}")
     return [*strangers(code), *(line for name in _HELPERS for line in strangers(disassemble(vmlinux, name)))]

@@ -143,6 +143,9 @@ impl Bench<'_> {
                 true => bench.yardstick()?.calls(),
                 false => Ok(0),
             };
+            for other in &self.plan.places {
+                self.groups(&other.name)?.drain(other)?;
+            }
             groups.enter()?;
             // Not kept: the first request of a cgroup makes its state.
             faults::take(kib)?;
