@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from lab import soak, vm
+from lab import proc, soak, vm
 from lab.kernel import build, source
 from lab.kernel.build import Kernel
 from lab.kernel.series import load
@@ -61,4 +61,10 @@ def run(kernel: Kernel, selftests: Selftests, catches: Iterable[Catch], mode: Mo
         return Seen(program, {test.name: test.status for test in suite.tests}, splats, ended)
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return list(pool.map(one, _programs(catches).items()))
+        try:
+            return list(pool.map(one, _programs(catches).items()))
+        except BaseException:
+            # The threads wait for their guests; without them they end at once.
+            pool.shutdown(wait=False, cancel_futures=True)
+            proc.stop_all()
+            raise
