@@ -75,6 +75,14 @@ impl Cgroup {
         })
     }
 
+    /// Is it still there?  A cgroup that is being removed loses its own files
+    /// first, `cgroup.procs` among them before the pressure files; a cgroup
+    /// made anew by the same name is another.
+    pub fn is_there(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|meta| meta.ino() == self.id)
+            && self.path.join("cgroup.procs").exists()
+    }
+
     /// Does the memory controller account for this cgroup?
     ///
     /// # Errors

@@ -104,14 +104,6 @@ impl Attached {
         Ok(self.info()?.id)
     }
 
-    /// The cgroup it is attached to; 0 once that is gone.
-    ///
-    /// # Errors
-    /// If the kernel does not tell.
-    pub fn cgroup_id(&self) -> Result<u64> {
-        Ok(self.info()?.cgroup_id)
-    }
-
     fn info(&self) -> Result<links::LinkInfo> {
         links::info(self.link.as_fd()).context(|| "asking about the link".to_owned())
     }

@@ -108,7 +108,15 @@ pub fn main(args: &RunArgs) -> Result<()> {
         link_id: attached.link_id()?,
     })?;
 
-    let end = serve(args, &attached, trigger.as_ref(), &signals, &names, &print);
+    let end = serve(
+        args,
+        &root,
+        &attached,
+        trigger.as_ref(),
+        &signals,
+        &names,
+        &print,
+    );
     attached.detach();
     let (why, result) = match end {
         Ok(End::Signal) => ("signal", Ok(())),
@@ -145,6 +153,7 @@ fn now_ms() -> u64 {
 /// The loop.
 fn serve(
     args: &RunArgs,
+    root: &Cgroup,
     attached: &Attached,
     trigger: Option<&Trigger>,
     signals: &SignalFd,
@@ -235,12 +244,15 @@ fn serve(
                 }
                 // The trigger fails when its file goes away: with the root, or
                 // because somebody switched PSI off there (cgroup.pressure).
+                // The files go before the link is detached, so the link may
+                // not know yet.
                 Some(Source::Pressure) if gone => {
-                    return match attached.cgroup_id()? {
-                        0 => Ok(End::RootRemoved),
-                        _ => Err(Error::NoPsi {
+                    return if root.is_there() {
+                        Err(Error::NoPsi {
                             policy: args.policy.name().to_owned(),
-                        }),
+                        })
+                    } else {
+                        Ok(End::RootRemoved)
                     };
                 }
                 Some(Source::Pressure) => {
