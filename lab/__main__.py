@@ -223,7 +223,9 @@ def _parser() -> argparse.ArgumentParser:
     add("sparse", _sparse, "run sparse over what the series touches")
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
-    test.add_argument("--only", action="append", metavar="PART", help="run only lint, host, vm or debug (may repeat)")
+    test.add_argument(
+        "--only", action="append", metavar="PART", help="run only lint, host, vm, soak or debug (may repeat)"
+    )
     add("lint", _lint, "run the linters")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
     demo.add_argument("--scale", help="how large (see docs/lab.md)")

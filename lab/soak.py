@@ -22,6 +22,9 @@ KASAN takes any access for a wild one that an interrupt makes while identify_cpu
 SEED_OF_TESTS = 7
 """`make test` is to run the same every time, as far as that goes."""
 _PROGRAM = "mthp_soak"
+_NO_FAIR_SERVER = 'for one in /sys/kernel/debug/sched/*_server/cpu*/runtime; do [ ! -w "$one" ] || echo 0 >"$one"; done'
+"""The scheduler's deadline server forwards its timer although it is queued again, and warns of it, when an emulated CPU
+was starved by the host: a complaint about neither the series nor what is tested."""
 _SETUP_S = 1200.0
 """Wall-clock seconds that boot, sums and the look for leaks may take."""
 CHECKED = ("lab-guest: lockdep is on", "lab-guest: no leaks")
@@ -35,7 +38,7 @@ def job(kernel: Kernel, built: Selftests, mode: Mode, seconds: float, seed: int)
     words = [str(program), "-t", f"{seconds:g}", "-s", str(seed), "-x", str(daemon)]
     return vm.Job(
         kernel=kernel.image,
-        argv=["/bin/sh", "-c", 'exec "$@" -o "$LAB_RESULTS"', "sh", *words],
+        argv=["/bin/sh", "-c", f'{_NO_FAIR_SERVER}; exec "$@" -o "$LAB_RESULTS"', "sh", *words],
         programs=[program, daemon],
         files={str(one): one for one in built.directory.glob("*.bpf.o")},
         memory_mib=MEMORY_MIB,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The selftests on the kernel for debugging, one after the other in one guest, and beside them a short soak."""
+"""On the kernel for debugging: the selftests, one after the other in one guest, and a short soak."""
 
 import re
 import shlex
@@ -15,7 +15,8 @@ from lab.vm import Mode, Outcome
 
 _TIMEOUT_S = 3600.0
 """Everything takes about ten times as long there."""
-_SOAK_S = 60.0
+_SOAK_S = 120.0
+"""About three minutes of guest time with boot, sums and the look for leaks."""
 _KSFT_SKIP = 4
 _BEGIN = "== lab: begin"
 _END = "== lab: end"
@@ -100,7 +101,9 @@ def _soak(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
     return [suite]
 
 
-def run(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
-    """All selftests on `kernel`, which is one for debugging, and a soak; `done` hears of each suite as it ends."""
+def run(kernel: Kernel, mode: Mode, selftests: bool, short_soak: bool, done: Callable[[Suite], None]) -> list[Suite]:
+    """All selftests on `kernel`, which is one for debugging, or a soak, or both; `done` hears of each as it ends."""
     built = guest.build_selftests(kernel)
-    return guest.together([partial(_selftests, kernel, built, mode), partial(_soak, kernel, built, mode)], done)
+    parts = [partial(_selftests, kernel, built, mode)] if selftests else []
+    parts += [partial(_soak, kernel, built, mode)] if short_soak else []
+    return guest.together(parts, done)

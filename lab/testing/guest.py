@@ -81,6 +81,7 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
                 "stall_of_states_out_of_bounds",
                 "stall_beyond_32_bits",
                 "flush_storm_disturbs_nothing",
+                "flush_storm_loses_no_short_stalls",
                 "stall_with_cgroup_pressure_off",
             )
         ),

@@ -15,9 +15,9 @@ from lab.testing.result import Status, Suite, Test, total
 
 _DETAIL_LINES = 30
 _print_lock = threading.Lock()
-PARTS = ("lint", "host", "vm", "debug")
-_USUAL = ("lint", "host", "vm")
-"""Without the kernel for debugging, which takes a build of its own and many minutes under emulation."""
+PARTS = ("lint", "host", "vm", "soak", "debug")
+_USUAL = ("lint", "host", "vm", "soak")
+"""Without the selftests on the kernel for debugging, which take half an hour under emulation."""
 
 
 def _show(suite: Suite) -> None:
@@ -86,11 +86,11 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     return kernel, mode
 
 
-def _debug(suites: list[Suite]) -> None:
+def _debug(suites: list[Suite], parts: list[str]) -> None:
     kernel = build.ensure(variant=build.DEBUG)
     mode, why = accel.best(kernel.image)
     print(f"test: on the kernel for debugging, {mode} ({why})", flush=True)
-    suites += debug.run(kernel, mode, _show)
+    suites += debug.run(kernel, mode, "debug" in parts, "soak" in parts, _show)
 
 
 def test(only: list[str] | None = None) -> int:
@@ -127,9 +127,9 @@ def test(only: list[str] | None = None) -> int:
             kernel, mode = _vm(suites, in_guest)
         except LabError as error:
             _part("vm", suites, error)
-    if "debug" in parts:
+    if "debug" in parts or "soak" in parts:
         try:
-            _debug(suites)
+            _debug(suites, parts)
         except LabError as error:
             _part("debug", suites, error)
     return _close(suites, kernel, mode)
