@@ -45,10 +45,10 @@ def metrics(patched: Figures, stock: Figures, references: list[str]) -> dict[str
     def faults(figures: Figures) -> dict[str, Any]:
         return {
             f"{arm}/{place}/{kib}": {
-                "instructions": figure.median,
-                "spread": figure.spread,
+                "instructions": round(figure.median, 1),
+                "spread": round(figure.spread, 1),
                 "mean": round(figure.mean, 1),
-                "runs": list(figure.each),
+                "runs": [round(one, 1) for one in figure.each],
             }
             for (arm, place, kib), figure in figures.faults.items()
         }

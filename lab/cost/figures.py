@@ -19,11 +19,13 @@ CLOCK_TOLERANCE = 0.001
 
 @dataclass(frozen=True)
 class Figure:
-    """Several runs of one cell. Instructions of a fault are those of the median fault: a timer tick or a refill of the
-    page allocator's lists hits few of them, and what the hook costs is in each."""
+    """Several runs of one cell. What a timer tick or a refill of the page allocator's lists adds is in few faults, what
+    the hook costs in each. So instructions of a fault of 4 KiB are those of the median fault. Faults of large folios
+    come in kinds that differ by what the kernel's batches have left to do, in shares near enough for the median to be
+    of either: theirs are the mean of the middle four fifths."""
 
-    each: tuple[int, ...]
-    """The median fault of every run."""
+    each: tuple[float, ...]
+    """Of every run."""
     mean: float
     """Over all faults of all runs, whatever else ran meanwhile included."""
 
@@ -33,7 +35,7 @@ class Figure:
         return float(statistics.median(self.each))
 
     @property
-    def spread(self) -> int:
+    def spread(self) -> float:
         """Largest less smallest run, instructions."""
         return max(self.each) - min(self.each)
 
@@ -97,7 +99,9 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
     if not release:
         raise LabError(Exit.TESTS, "the guest sent no records")
     faults = {
-        key: Figure(tuple(run["p50"] for run in cell), sum(r["total"] for r in cell) / sum(r["faults"] for r in cell))
+        key: Figure(
+            tuple(_typical(run) for run in cell), sum(r["total"] for r in cell) / sum(r["faults"] for r in cell)
+        )
         for key, cell in runs.items()
     }
     calls = {
@@ -116,6 +120,10 @@ def merge(parts: Sequence[Figures]) -> Figures:
             whole.release, {**whole.faults, **one.faults}, {**whole.calls, **one.calls}, {**whole.scale, **one.scale}
         )
     return whole
+
+
+def _typical(run: Mapping[str, Any]) -> float:
+    return float(run["p50"] if run["kib"] == 4 else run["middle"])
 
 
 def _check_size(record: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from lab import accel, results, setup
 from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
-from lab.testing import bench, debug, demo, guest, host
+from lab.testing import bench, cost, debug, demo, guest, host
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, Test, total
 
@@ -75,6 +75,10 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     mode, why = accel.best(kernel.image)
     print(f"test: in guests, {mode} ({why})", flush=True)
     suites += guest.run(kernel, rust, mode, _show)
+    print("test: the cost of a call", flush=True)
+    smallest = cost.run(kernel)
+    _show(smallest)
+    suites.append(smallest)
     print("test: the demo at its smallest", flush=True)
     smallest = demo.run(kernel)
     _show(smallest)

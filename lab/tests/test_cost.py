@@ -28,6 +28,7 @@ def fault(arm: plan.Arm, place: plan.Place, kib: int, p50: int, **more: Any) -> 
         "p10": p50 - 1,
         "p50": p50,
         "p90": p50 + 1,
+        "middle": p50 + 0.5,
     }
     return whole | more
 
@@ -57,6 +58,10 @@ class Arithmetic(unittest.TestCase):
         figure = found.faults["none", "plain4", 4]
         self.assertEqual((figure.median, figure.spread, figure.each), (6902, 4, (6900, 6904, 6902)))
         self.assertEqual(figure.mean, 6912)
+
+    def test_large_folios_go_by_the_middle(self) -> None:
+        found = collect([BEGIN, fault(plan.NONE, plan.PLAIN[4], 64, 70_000)])
+        self.assertEqual(found.faults["none", "plain4", 64].median, 70_000.5)
 
     def test_a_call_is_the_difference_by_the_calls(self) -> None:
         found = figures(empty=7100, calls=200)

@@ -167,6 +167,7 @@ impl Bench<'_> {
                 "p10": each.percentile(10),
                 "p50": each.percentile(50),
                 "p90": each.percentile(90),
+                "middle": each.middle(),
             }))?;
         }
         Ok(())

@@ -23,6 +23,13 @@ impl Samples {
         self.sorted.iter().sum()
     }
 
+    /// Mean of the middle: without the tenth that is smallest and the tenth that is largest. `None` without samples.
+    pub fn middle(&self) -> Option<f64> {
+        let cut = self.sorted.len() / 10;
+        let kept = &self.sorted[cut..self.sorted.len() - cut];
+        (!kept.is_empty()).then(|| kept.iter().sum::<u64>() as f64 / kept.len() as f64)
+    }
+
     /// The smallest that `percent` (0 to 100) of them do not exceed; `None` without samples.
     pub fn percentile(&self, percent: usize) -> Option<u64> {
         let rank = (self.sorted.len() * percent).div_ceil(100).max(1);
@@ -43,6 +50,14 @@ mod tests {
         assert_eq!(samples.percentile(99), Some(198));
         assert_eq!(samples.percentile(100), Some(200));
         assert_eq!((samples.count(), samples.total()), (200, 20_100));
+    }
+
+    #[test]
+    fn the_middle_leaves_out_a_tenth_at_each_end() {
+        let samples = [1, 5, 5, 5, 5, 7, 7, 7, 7, 1000];
+        assert_eq!(Samples::new(samples.to_vec()).middle(), Some(6.0));
+        assert_eq!(Samples::new(vec![3, 4]).middle(), Some(3.5));
+        assert_eq!(Samples::new(Vec::new()).middle(), None);
     }
 
     #[test]
