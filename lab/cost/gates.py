@@ -17,6 +17,10 @@ SCALE_RATIO = "<= 1.5"
 MKDIR_RATIO = "<= 1.1"
 """Of the median mkdir with a policy, or with one that comes and goes, and without."""
 
+SCAN_SHARE = "<= 0.05"
+"""Of a processor, for looking at 20,000 cgroups once a second."""
+SCAN = "mthp_ext, one second"
+
 MKDIR_ALONE = "mkdir, no policy"
 MKDIRS = ("mkdir, attached", "mkdir, attached and detached meanwhile", "mkdir, mthp_ext running")
 
@@ -82,4 +86,7 @@ def scale(patched: Figures) -> list[Gate]:
         )
         for what in MKDIRS
     ]
+    # An instruction is a nanosecond there.
+    share = ratio(median(many, SCAN), 1e9)
+    gates.append(gate(f"{SCAN}, {many:,} cgroups: share of a processor", share, SCAN_SHARE))
     return gates

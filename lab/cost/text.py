@@ -51,7 +51,7 @@ def faults(patched: Figures, stock: Figures | None) -> str:
 def scale(patched: Figures) -> str:
     """Instructions of attaching and of mkdir, by number of cgroups."""
     rows = [["instructions", *(f"{n:,} cgroups: {what}" for n in plan.CGROUPS for what in ("median", "p99", "max"))]]
-    for what in ("attach", "detach", gates.MKDIR_ALONE, *gates.MKDIRS):
+    for what in ("attach", "detach", gates.MKDIR_ALONE, *gates.MKDIRS, gates.SCAN):
         cells = []
         for cgroups in plan.CGROUPS:
             found = patched.scale.get((cgroups, what))

@@ -122,7 +122,7 @@ class Gates(unittest.TestCase):
         self.assertFalse(gates.repeats(runs(6900, 6902), runs(6900, 6903))[0].ok)
         self.assertFalse(gates.repeats(runs(6900))[0].ok, "nothing was repeated")
 
-    def scaled(self, attach: int, mkdir: int) -> Figures:
+    def scaled(self, attach: int, mkdir: int, scan: int = 40_000_000) -> Figures:
         """Figures above few and many cgroups."""
         few, many = plan.CGROUPS[0], plan.CGROUPS[-1]
         steady = {"type": "scale", "p99": 1, "max": 1}
@@ -131,12 +131,15 @@ class Gates(unittest.TestCase):
             records += [steady | {"cgroups": cgroups, "what": what, "p50": cost} for what in ("attach", "detach")]
         records.append(steady | {"cgroups": many, "what": gates.MKDIR_ALONE, "p50": 100_000})
         records += [steady | {"cgroups": many, "what": what, "p50": mkdir} for what in gates.MKDIRS]
+        records.append(steady | {"cgroups": many, "what": gates.SCAN, "p50": scan})
         return collect(records)
 
     def test_scale(self) -> None:
         self.assertTrue(all(one.ok for one in gates.scale(self.scaled(6000, 105_000))))
-        self.assertEqual([one.ok for one in gates.scale(self.scaled(8000, 105_000))], [False] * 2 + [True] * 3)
-        self.assertEqual([one.ok for one in gates.scale(self.scaled(6000, 120_000))], [True] * 2 + [False] * 3)
+        self.assertEqual([one.ok for one in gates.scale(self.scaled(8000, 105_000))], [False] * 2 + [True] * 4)
+        self.assertEqual([one.ok for one in gates.scale(self.scaled(6000, 120_000))], [True] * 2 + [False] * 3 + [True])
+        slow = gates.scale(self.scaled(6000, 105_000, 60_000_000))
+        self.assertEqual([one.ok for one in slow], [True] * 5 + [False])
         self.assertFalse(any(one.ok for one in gates.scale(collect([BEGIN]))))
 
 

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -23,6 +24,8 @@ const WIDTH: u32 = 100;
 const ATTACHES: usize = 41;
 /// How many cgroups are made while their making is timed.
 const MADE: u32 = 400;
+/// How many seconds mthp_ext is watched.
+const SECONDS: usize = 5;
 /// Attaches between two mkdirs while both take turns.
 const TURNS: u64 = 1;
 
@@ -77,9 +80,21 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
         )?;
         let ext = Ext::start(&plan.mthp_ext, &[], Path::new(groups::ROOT))?;
         send("mkdir, mthp_ext running", mkdirs(&top, || Ok(()))?)?;
+        send("mthp_ext, one second", seconds(&ext)?)?;
         ext.stop()?;
     }
     Ok(())
+}
+
+/// What mthp_ext uses of each of some seconds in which nothing happens: the default policy looks at all cgroups
+/// once in that time.
+fn seconds(ext: &Ext) -> Result<Vec<u64>, Failure> {
+    let mut used = vec![ext.used()?];
+    for _ in 0..SECONDS {
+        thread::sleep(Duration::from_secs(1));
+        used.push(ext.used()?);
+    }
+    Ok(used.windows(2).map(|pair| pair[1] - pair[0]).collect())
 }
 
 /// Attaches to the root and detaches, each timed.
