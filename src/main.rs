@@ -10,6 +10,7 @@ mod errors;
 mod events;
 mod links;
 mod loader;
+mod neighbours;
 mod orders;
 mod policies;
 mod psi;

@@ -20,6 +20,7 @@ use crate::cgroup::{self, Cgroup, Names};
 use crate::decide;
 use crate::errors::{Error, Result};
 use crate::events::Orders;
+use crate::neighbours;
 use crate::orders::Sizes;
 use crate::policies::{self, Policy};
 use crate::units::{show_duration, show_size};
@@ -28,6 +29,7 @@ use crate::units::{show_duration, show_size};
 #[derive(Debug, Serialize)]
 struct Report {
     policies: Vec<PolicyLine>,
+    neighbours: neighbours::Host,
     cgroups: Vec<CgroupLine>,
 }
 
@@ -87,6 +89,8 @@ struct CgroupLine {
     elapsed_ms: u64,
     memory_bytes: Option<u64>,
     headroom_bytes: Option<u64>,
+    #[serde(flatten)]
+    huge: neighbours::Group,
     /// Requests the policies were asked about, by reason.
     asked: BTreeMap<&'static str, u64>,
     /// Those they narrowed, by reason and by the first rule that did.
@@ -211,6 +215,7 @@ impl CgroupLine {
             elapsed_ms: 0,
             memory_bytes: None,
             headroom_bytes: None,
+            huge: neighbours::Group::read(dir),
             asked: BTreeMap::new(),
             narrowed: BTreeMap::new(),
         }
@@ -326,6 +331,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             p.policy, p.root, p.link_id
         )?;
     }
+    writeln!(out, "{}", report.neighbours.text())?;
     let or_dash = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), show_size);
     let mut rows = vec![
         [
@@ -335,6 +341,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             "STALL",
             "ANON+SHMEM",
             "HEADROOM",
+            "HUGE",
             "ASKED",
             "NARROWED",
         ]
@@ -352,6 +359,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             show_duration(c.stall_ms * 1_000_000),
             or_dash(c.memory_bytes),
             or_dash(c.headroom_bytes),
+            c.huge.anon_thp_text(),
             c.asked.values().sum::<u64>().to_string(),
             c.narrowed_total().to_string(),
         ]
@@ -360,7 +368,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Columns as wide as their widest cell; words to the left, numbers to the right.
-fn table(rows: &[[String; 8]], out: &mut impl Write) -> io::Result<()> {
+fn table(rows: &[[String; 9]], out: &mut impl Write) -> io::Result<()> {
     const WORDS: usize = 3;
     let width = |column: usize| {
         rows.iter()
@@ -368,7 +376,7 @@ fn table(rows: &[[String; 8]], out: &mut impl Write) -> io::Result<()> {
             .max()
             .unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..8).map(width).collect();
+    let widths: Vec<usize> = (0..9).map(width).collect();
     writeln!(out)?;
     for row in rows {
         let cells: Vec<String> = row
@@ -399,6 +407,7 @@ pub fn main(json: bool) -> Result<()> {
     let names = Names::new(&root.mount);
     let report = Report {
         policies: policies.iter().map(|p| policy_line(p, &names)).collect(),
+        neighbours: neighbours::Host::read(),
         cgroups: cgroup_lines(&policies, &names, &root.mount, &Sizes::of_this_machine()),
     };
     let mut out = io::stdout().lock();
@@ -486,13 +495,17 @@ mod tests {
                 rules: Vec::new(),
                 settings: None,
             }],
+            neighbours: neighbours::Host::read(),
             cgroups: vec![line],
         };
         let mut out = Vec::new();
         text(&report, &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = out.lines().collect();
-        assert_eq!(lines[2].find("WHY"), lines[3].find("-"));
-        assert!(lines[3].starts_with("/       all"), "{out}");
+        let [.., head, row] = lines[..] else {
+            panic!("{out}");
+        };
+        assert_eq!(head.find("WHY"), row.find("-"));
+        assert!(row.starts_with("/       all"), "{out}");
     }
 }

@@ -13,6 +13,7 @@
 )]
 
 pub mod ext;
+pub mod trace;
 pub mod worker;
 
 use std::fs;
@@ -26,16 +27,13 @@ pub const MIB: u64 = 1 << 20;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Brings the guest into the state every test begins with: all sizes allowed,
 /// and a khugepaged that sleeps unless a test wakes it.
 pub fn world() {
     static ONCE: Once = Once::new();
-    assert!(
-        std::env::var_os("LAB_RESULTS").is_some(),
-        "this test changes the system it runs on: run it with `make test`, in the lab's VM"
-    );
+    only_in_the_lab();
     ONCE.call_once(|| {
         write(format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000");
         write(format!("{THP}/enabled"), "always");
@@ -43,6 +41,14 @@ pub fn world() {
             write(size.join("enabled"), "inherit");
         }
     });
+}
+
+/// Refuses to run elsewhere.
+pub fn only_in_the_lab() {
+    assert!(
+        std::env::var_os("LAB_RESULTS").is_some(),
+        "this test changes the system it runs on: run it with `make test`, in the lab's VM"
+    );
 }
 
 /// Lets khugepaged work for as long as the guard lives.
@@ -94,7 +100,22 @@ pub fn count(kib: u64, counter: &str) -> u64 {
         .unwrap()
 }
 
-/// The same over all sizes.
+/// A counter of /proc/vmstat.
+pub fn vmstat(name: &str) -> u64 {
+    keyed(&read("/proc/vmstat"), name)
+}
+
+/// The value of a line "name value".
+pub fn keyed(text: &str, name: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        .unwrap_or_else(|| panic!("there is no {name}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+/// A counter of one size, over all sizes.
 pub fn count_all(counter: &str) -> u64 {
     sizes()
         .iter()
@@ -171,6 +192,11 @@ impl Group {
 
     pub fn get(&self, file: &str) -> String {
         read(self.path.join(file))
+    }
+
+    /// A file that is one number.
+    pub fn bytes(&self, file: &str) -> u64 {
+        self.get(file).trim().parse().unwrap()
     }
 
     /// Name as mthp_ext prints it.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A process in a cgroup that uses memory on command.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
 use nix::libc;
@@ -23,9 +24,14 @@ enum Order {
     Read,
     Huge,
     Advise,
+    Stride,
+    Check,
+    Zeroes,
+    Resident,
 }
 
 /// `madvise` values the libc crate may not have.
+pub const MADV_FREE: u64 = 8;
 pub const MADV_HUGEPAGE: u64 = 14;
 pub const MADV_PAGEOUT: u64 = 21;
 pub const MADV_COLLAPSE: u64 = 25;
@@ -100,6 +106,30 @@ impl Worker {
         self.send(Order::Touch, bytes);
     }
 
+    /// Writes one byte every `stride` bytes of the whole region, as `stress
+    /// --vm-stride` does.  False if the worker was killed over it.
+    pub fn touch_sparsely(&mut self, stride: u64) -> bool {
+        self.send(Order::Stride, stride);
+        let mut answer = [0; 8];
+        self.orders.read_exact(&mut answer).is_ok()
+    }
+
+    /// Does every byte of the region hold what it should after
+    /// `touch_sparsely`: what was written, and zero between?
+    pub fn is_intact(&mut self, stride: u64) -> bool {
+        self.ask(Order::Check, stride) == 0
+    }
+
+    /// Pages of the region that are mapped to the shared zero page.
+    pub fn zero_pages(&mut self) -> u64 {
+        self.ask(Order::Zeroes, 0)
+    }
+
+    /// Bytes of the region that are resident, without the shared zero page.
+    pub fn resident(&mut self) -> u64 {
+        self.ask(Order::Resident, 0)
+    }
+
     /// Reads one byte of each touched page.
     pub fn read(&mut self) {
         assert_eq!(self.ask(Order::Read, 0), 0);
@@ -157,7 +187,15 @@ fn serve(mut orders: UnixStream) {
         } else if order == Order::Read as u64 {
             region.read()
         } else if order == Order::Huge as u64 {
-            region.huge()
+            region.smaps("AnonHugePages:")
+        } else if order == Order::Stride as u64 {
+            region.stride(value as usize)
+        } else if order == Order::Check as u64 {
+            region.check(value as usize)
+        } else if order == Order::Zeroes as u64 {
+            region.zero_pages()
+        } else if order == Order::Resident as u64 {
+            region.smaps("Rss:")
         } else {
             region.advise(value)
         };
@@ -221,14 +259,66 @@ impl Region {
         0
     }
 
-    fn huge(&self) -> u64 {
+    fn stride(&self, stride: usize) -> u64 {
+        for at in (0..self.len).step_by(stride) {
+            // SAFETY: inside the mapping, which nothing else refers to.
+            unsafe { std::ptr::write_volatile((self.start + at) as *mut u8, 1) };
+        }
+        0
+    }
+
+    /// Reads every byte, which maps the shared zero page where nothing is.
+    fn check(&self, stride: usize) -> u64 {
+        // SAFETY: the whole mapping, which nothing writes meanwhile.
+        let all = unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) };
+        // As slices, which memcmp compares: a loop over bytes takes its time in a test that is not optimised.
+        let zeroes = vec![0; stride];
+        let wrong = |part: &&[u8]| part[0] != 1 || part[1..] != zeroes[1..part.len()];
+        all.chunks(stride).filter(wrong).count() as u64
+    }
+
+    /// The frame that a page never written maps when read is the zero page's.
+    fn zero_pages(&self) -> u64 {
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        let frames = |at: usize, pages: usize| -> Vec<Option<u64>> {
+            let mut entries = vec![0; pages * 8];
+            pagemap
+                .read_exact_at(&mut entries, at as u64 / 512)
+                .unwrap();
+            let entries = entries.chunks(8);
+            let entries = entries.map(|entry| u64::from_ne_bytes(entry.try_into().unwrap()));
+            entries
+                .map(|entry| (entry >> 63 == 1).then_some(entry & ((1 << 55) - 1)))
+                .collect()
+        };
+        // SAFETY: a fresh mapping of one page, read once.
+        let page = unsafe {
+            let page = libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            std::ptr::read_volatile(page as *const u8);
+            page as usize
+        };
+        let zero = frames(page, 1)[0].filter(|&frame| frame != 0);
+        let zero = zero.expect("root sees frame numbers");
+        let all = frames(self.start, self.len / 4096);
+        all.into_iter().filter(|&frame| frame == Some(zero)).count() as u64
+    }
+
+    /// Bytes that smaps counts of the region under `key`.
+    fn smaps(&self, key: &str) -> u64 {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
         let mut kib = 0;
         for line in smaps.lines() {
             if let Some((start, end)) = range_of(line) {
                 inside = start < self.start + self.len && end > self.start;
-            } else if let Some(rest) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
+            } else if let Some(rest) = line.strip_prefix(key).filter(|_| inside) {
                 kib += rest.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
             }
         }
@@ -236,7 +326,7 @@ impl Region {
     }
 
     fn advise(&self, advice: u64) -> u64 {
-        // SAFETY: on our own mapping; none of the advices used drops contents.
+        // SAFETY: on our own mapping; who advises MADV_FREE reads it no more.
         let ret = unsafe { libc::madvise(self.start as *mut _, self.len, advice as libc::c_int) };
         if ret == 0 {
             0
