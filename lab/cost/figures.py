@@ -20,9 +20,9 @@ CLOCK_TOLERANCE = 0.001
 @dataclass(frozen=True)
 class Figure:
     """Several runs of one cell. What a timer tick or a refill of the page allocator's lists adds is in few faults, what
-    the hook costs in each. So instructions of a fault of 4 KiB are those of the median fault. Faults of large folios
-    come in kinds that differ by what the kernel's batches have left to do, in shares near enough for the median to be
-    of either: theirs are the mean of the middle four fifths."""
+    the hook costs in each. So instructions of a fault are those of the median fault. Faults of 64 KiB come in kinds
+    that differ by what the kernel's batches have left to do, in shares near enough for the median to be of either:
+    theirs are the mean of the middle four fifths."""
 
     each: tuple[float, ...]
     """Of every run."""
@@ -123,7 +123,7 @@ def merge(parts: Sequence[Figures]) -> Figures:
 
 
 def _typical(run: Mapping[str, Any]) -> float:
-    return float(run["p50"] if run["kib"] == 4 else run["middle"])
+    return float(run["middle"] if run["kib"] == 64 else run["p50"])
 
 
 def _check_size(record: Mapping[str, Any]) -> None:

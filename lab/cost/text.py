@@ -8,7 +8,7 @@ from lab.cost.figures import Figures
 from lab.results import Gate
 
 NOTE = (
-    "Instructions counted under emulation, of the median fault (large folios: mean of the middle four fifths), which\n"
+    "Instructions counted under emulation, of the median fault (64 KiB: mean of the middle four fifths), which\n"
     "includes 10 or so of the program that takes it.\n"
     "They are not nanoseconds: there is no cache, no TLB, and no misprediction in them."
 )

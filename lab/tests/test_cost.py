@@ -59,7 +59,7 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual((figure.median, figure.spread, figure.each), (6902, 4, (6900, 6904, 6902)))
         self.assertEqual(figure.mean, 6912)
 
-    def test_large_folios_go_by_the_middle(self) -> None:
+    def test_64_kib_goes_by_the_middle(self) -> None:
         found = collect([BEGIN, fault(plan.NONE, plan.PLAIN[4], 64, 70_000)])
         self.assertEqual(found.faults["none", "plain4", 64].median, 70_000.5)
 
