@@ -5,7 +5,7 @@
 mod common;
 
 use common::ext::{Ext, status_of};
-use common::trace::{Trace, finish_scan, pages_to_scan};
+use common::trace::{Trace, finish_scan, pages_to_scan, settle};
 use common::worker::Worker;
 use common::{Group, MIB, THP, count, record, world, write};
 
@@ -23,6 +23,15 @@ fn max_ptes_none(pages: u64) {
         format!("{THP}/khugepaged/max_ptes_none"),
         &pages.to_string(),
     );
+}
+
+/// Attaches, and waits until the group is known to be small: with a process
+/// that stays it is from then on.
+fn attached(group: &Group, args: &[&str]) -> (Ext, Worker) {
+    let keeper = Worker::new(group);
+    let ext = Ext::run(group, args);
+    ext.decision(group, "small");
+    (ext, keeper)
 }
 
 /// Two scans: one in which it may be new, and a whole one.
@@ -54,8 +63,9 @@ fn dense_and_sparse(group: &Group) -> (Worker, Worker) {
 #[ignore = "needs the lab's VM"]
 fn small_at_fault_and_huge_later() {
     world();
+    settle();
     let group = Group::new("later");
-    let _ext = Ext::run(&group, &LATER);
+    let _attached = attached(&group, &LATER);
     for none in [0, 511] {
         max_ptes_none(none);
         let (mut dense, mut sparse) = dense_and_sparse(&group);
@@ -85,8 +95,9 @@ fn small_at_fault_and_huge_later() {
 #[ignore = "needs the lab's VM"]
 fn nothing_creeps_past_the_mask() {
     world();
+    settle();
     let group = Group::new("capped");
-    let _ext = Ext::run(&group, &[&LATER[..], &["--max-order", "4"]].concat());
+    let _attached = attached(&group, &[&LATER[..], &["--max-order", "4"]].concat());
     for none in [0, 511] {
         max_ptes_none(none);
         let (large, small) = (above_64k(), count(64, "nr_anon"));
@@ -117,6 +128,7 @@ fn nothing_creeps_past_the_mask() {
 fn a_closed_cgroup_costs_khugepaged_next_to_nothing() {
     const CLOSED: u64 = 64 * MIB;
     world();
+    settle();
     max_ptes_none(511);
     let group = Group::new("closed");
     let ext = Ext::run(&group, &["--max-order", "0"]);

@@ -141,15 +141,13 @@ fn it_idles_without_using_the_processor() {
     world();
     let group = Group::new("idle");
     let ext = Ext::run(&group, &[]);
-    let before = ext.cpu();
-    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs(2));
+    let before = ext.sleeps();
     std::thread::sleep(Duration::from_secs(5));
-    let used = ext.cpu() - before;
-    assert!(
-        used < start.elapsed() / 50,
-        "{used:?} in {:?}",
-        start.elapsed()
-    );
+    // It looks once a second.  A look may sleep for a lock, but nothing else
+    // wakes it; processor time would be that of a busy host.
+    let woken = ext.sleeps() - before;
+    assert!((1..=25).contains(&woken), "{woken} times in 5 s");
 }
 
 #[test]

@@ -161,12 +161,13 @@ impl Ext {
             .unwrap_or_default()
     }
 
-    /// CPU time it has used, user and system.
-    pub fn cpu(&self) -> Duration {
-        let stat = super::read(format!("/proc/{}/stat", self.child.id()));
-        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-        Duration::from_millis(ticks * 10)
+    /// How often it has gone to sleep so far.
+    pub fn sleeps(&self) -> u64 {
+        super::read(format!("/proc/{}/status", self.child.id()))
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+            .and_then(|count| count.trim().parse().ok())
+            .unwrap()
     }
 }
 

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Once;
 
-use super::{THP, eventually, read, write};
+use super::{MIB, THP, eventually, read, write};
 
 const TRACING: &str = "/sys/kernel/tracing";
 const EVENTS: &str = "/sys/kernel/tracing/events/huge_memory";
@@ -16,6 +17,17 @@ pub fn pages_to_scan(pages: u64) {
         format!("{THP}/khugepaged/pages_to_scan"),
         &pages.to_string(),
     );
+}
+
+/// Lets khugepaged sleep until a test tells it to scan.  With nobody registered
+/// it would begin with the first that comes, in the middle of a test's
+/// preparations: this process is, from now on.
+pub fn settle() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        Box::leak(vec![1u8; usize::try_from(6 * MIB).unwrap()].into_boxed_slice());
+        pass();
+    });
 }
 
 /// Lets khugepaged work until it sleeps again: once `pages_to_scan`.
