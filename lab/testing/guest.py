@@ -4,7 +4,7 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,11 +12,12 @@ from pathlib import Path
 
 from lab import proc, programs, vm
 from lab.errors import Exit, LabError
+from lab.kernel import stock
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
 from lab.testing import libtest, tap
 from lab.testing.host import RustTest
-from lab.testing.result import Suite
+from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode, Outcome, Verdict
 
 _AT_ONCE = 2
@@ -37,6 +38,8 @@ BOOTS: dict[str, Boot] = {
     "e2e_no_memcg": Boot(append="cgroup_disable=memory", env={"LAB_CONTROLLERS": "cpu pids"}),
     # The test mounts the v1 memory hierarchy itself, which v2 must not have taken.
     "e2e_memcg_v1": Boot(env={"LAB_CONTROLLERS": "cpu pids"}),
+    # From boot on, khugepaged is to know of no process but those of the test.
+    "e2e_khugepaged": Boot(append="transparent_hugepage=madvise"),
 }
 """Boot of each tests/NAME.rs; another file named e2e_* boots as `e2e` does."""
 
@@ -162,6 +165,55 @@ def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
     return runs
 
 
+BEFORE: dict[str, dict[str, str]] = {"e2e_khugepaged": {"KHUGEPAGED_BEFORE": "1"}}
+"""Test programs that run on a stock kernel, too, where they expect what was before; the environment tells them."""
+_BEFORE_APPEND = "damon_stat.enabled=0"
+"""Debian's kernels sample all memory with DAMON, which leaves pages marked as referenced here and there; khugepaged
+takes them for used."""
+
+
+def bare(image: Path, test: RustTest, mode: Mode, env: Mapping[str, str], *, memory_mib: int, name: str) -> vm.Job:
+    """A test program that needs no mthp_ext, on any kernel."""
+    boot = BOOTS[test.name]
+    return vm.Job(
+        kernel=image,
+        argv=[str(test.program), "--test-threads=1", "--include-ignored"],
+        programs=[test.program],
+        memory_mib=memory_mib,
+        # A stock kernel patches its own code while it runs. Emulated it survives that with one processor and counted
+        # time only.
+        cpus=1,
+        mode=mode,
+        timeout_s=900,
+        append=f"{boot.append} {_BEFORE_APPEND}",
+        env={"RUST_BACKTRACE": "1", **boot.env, **env},
+        name=name,
+    )
+
+
+def _before(image: Path, test: RustTest, mode: Mode) -> Run:
+    """A test program on a stock kernel from before a change."""
+    counted = mode if mode is Mode.KVM else Mode.ICOUNT
+    name = f"{test.name}-before"
+    job = bare(image, test, counted, BEFORE[test.name], memory_mib=1024, name=f"test-{name}")
+    return Run(f"vm/{name}", job, libtest.parse)
+
+
+def _all_before(rust: Sequence[RustTest], mode: Mode) -> list[Suite]:
+    """What is to be compared with a stock kernel; skipped where none can be had."""
+    suites = []
+    for test in rust:
+        if test.name not in BEFORE:
+            continue
+        try:
+            suites += _alone(_before(stock.image(), test, mode))
+        except LabError as error:
+            if error.code is not Exit.SOURCE:
+                raise
+            suites.append(Suite(f"vm/{test.name}-before", [Test("(all)", Status.SKIPPED, str(error))]))
+    return suites
+
+
 def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
     boot = BOOTS.get(test.name, BOOTS["e2e"])
     binary = programs.mthp_ext()
@@ -198,7 +250,7 @@ def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> S
 def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
     """Runs everything, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
-    return together([partial(_alone, this) for this in runs], done)
+    return together([*(partial(_alone, this) for this in runs), partial(_all_before, rust, mode)], done)
 
 
 def _alone(this: Run) -> list[Suite]:

@@ -61,6 +61,19 @@ pub fn finish_scan() -> u64 {
         .expect("200 passes are enough for a full scan")
 }
 
+/// CPU time that khugepaged used since boot.  Where a guest's time is counted in
+/// instructions, these are nanoseconds.
+pub fn cpu_ns() -> u64 {
+    let sched = read(format!("/proc/{}/sched", khugepaged()));
+    let line = sched
+        .lines()
+        .find_map(|line| line.strip_prefix("se.sum_exec_runtime"))
+        .expect("the scheduler tells how long a task ran");
+    // Milliseconds with six decimals.
+    let value = line.trim_start_matches([' ', ':']).trim();
+    value.replace('.', "").parse().unwrap()
+}
+
 fn khugepaged() -> u32 {
     let is = |pid: &u32| {
         fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "khugepaged\n")
