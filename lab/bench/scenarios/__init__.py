@@ -4,13 +4,24 @@
 from collections.abc import Sequence
 from fnmatch import fnmatch
 
-from lab.bench.scenarios import bloat, hostpressure, kernbench, memcached, mixed, redis, roomy, shell8, square
+from lab.bench.scenarios import (
+    bloat,
+    hostpressure,
+    kernbench,
+    memcached,
+    mixed,
+    redis,
+    roomy,
+    shell8,
+    square,
+    underused,
+)
 from lab.bench.spec import Case, Scale
 from lab.errors import Exit, LabError
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (mixed, redis, memcached, roomy, hostpressure, square, bloat, kernbench, shell8)
+    for module in (mixed, redis, memcached, roomy, hostpressure, square, bloat, underused, kernbench, shell8)
 }
 """Name -> module, in the order of the report."""
 
