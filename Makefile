@@ -11,7 +11,7 @@ export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL M
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench bench-hook soak debug-mutants clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench bench-hook bench-khugepaged soak debug-mutants clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -28,6 +28,9 @@ test: ## all checks: linters, host unit tests, then the kernel selftests and end
 
 bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
 	@exec $(LAB) bench-hook
+
+bench-khugepaged: ## khugepaged's scan, here and on a stock kernel from before it was improved
+	@exec $(LAB) bench-khugepaged
 
 soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=...)
 	@exec $(LAB) soak

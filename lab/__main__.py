@@ -127,6 +127,12 @@ def _bench_hook(_: argparse.Namespace) -> int:
     return main()
 
 
+def _bench_khugepaged(_: argparse.Namespace) -> int:
+    from lab import khugepaged
+
+    return khugepaged.main()
+
+
 def _vm(args: argparse.Namespace) -> int:
     from lab import accel, setup, vm
     from lab.kernel import build
@@ -233,6 +239,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
+    add("bench-khugepaged", _bench_khugepaged, "khugepaged's scan here and on a stock kernel from before")
     soak = add("soak", _soak, "run everything at once on the kernel for debugging")
     soak.add_argument(
         "--minutes",
