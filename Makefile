@@ -6,6 +6,7 @@ LAB := env PYTHONPATH='$(CURDIR)' PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m lab
 SCALE ?=
 CASE ?=
 MUTANT ?=
+PATCH ?=
 export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
@@ -59,8 +60,8 @@ checkpatch: ## run the kernel's checkpatch.pl --strict over the series
 config-matrix: ## compile what the series touches with options off, for arm64 and 32 bit (CASE=PSI, BOOT=1)
 	@exec $(LAB) config-matrix $(CASE)
 
-bisect: ## build and boot the series patch by patch (QUICK=1: only compile what it touches)
-	@exec $(LAB) bisect
+bisect: ## build and boot the series patch by patch (QUICK=1: only compile what it touches; PATCH=3)
+	@exec $(LAB) bisect $(PATCH)
 
 mutants: ## break each rule of the contract once; a named test must notice (MUTANT=leaf-only: only that one)
 	@exec $(LAB) mutants $(MUTANT)

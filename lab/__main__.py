@@ -70,7 +70,7 @@ def _bisect(args: argparse.Namespace) -> int:
     from lab.kernel import bisect
 
     setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | (setup.Need(0) if args.quick else setup.Need.VM))
-    return bisect.run(args.quick)
+    return bisect.run(args.quick, args.patch)
 
 
 def _mutants(args: argparse.Namespace) -> int:
@@ -224,6 +224,7 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("QUICK", "") == "1",
         help="compile only what the series touches, and boot nothing (also: QUICK=1)",
     )
+    bisect.add_argument("patch", nargs="*", type=int, help="only these numbers of the series")
     mutants = add("mutants", _mutants, "break each rule of the contract once; a named test must notice")
     mutants.add_argument("mutant", nargs="*", help="only these")
     add("sparse", _sparse, "run sparse over what the series touches")
