@@ -104,6 +104,6 @@ def cases(scale: Scale) -> list[Case]:
             size,
             size.batch_limit_mib,
             (),
-            f"/bin/dd if=/dev/zero of=/dev/null bs={size.batch_mib}M count=4 2> /dev/null",
+            f"/bin/dd if=/dev/zero of=/dev/null bs={size.batch_mib}M count=1 2> /dev/null",
         ),
     ]
