@@ -17,7 +17,7 @@
 #endif
 
 #define MTHP_MAGIC	0x6d746870u	/* "mthp" */
-#define MTHP_ABI	1u
+#define MTHP_ABI	2u
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
 #define MTHP_ALL_ORDERS	(~1ULL)
@@ -45,6 +45,7 @@ enum mthp_reason {
 enum mthp_rule {
 	MTHP_PRESSURE,
 	MTHP_SMALL,
+	MTHP_SPARSE,
 	MTHP_HEADROOM,
 	MTHP_MAX_ORDER,
 	MTHP_NR_RULES,
@@ -61,11 +62,14 @@ struct mthp_tunables {
 	__u32 max_order;	/* largest order ever allowed */
 	__u32 narrow_advised;	/* 1: the rules bind MADV_HUGEPAGE memory as well */
 	__u32 psi_full;		/* 1: judge by "full" stall, 0: by "some" */
-	__u32 pad;
+	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit */
+	__u32 bind_khugepaged;	/* 1: small and sparse hold for khugepaged too */
+	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 window_ns;
 	__u64 min_memory;	/* anon+shmem bytes below which a cgroup is small */
 	__u64 headroom_factor;	/* K: a folio may take 1/K of the headroom; >= 1 */
+	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: any */
 };
 
 /* Pressure verdict of one cgroup and what it rests on. */
@@ -86,6 +90,8 @@ struct mthp_cgroup {
 	__u64 usage_pages;	/* charged pages at the last scan */
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
+	__u32 sparse;		/* 1: the process looked at last uses little of what it spans */
+	__u32 pad;
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 told[MTHP_NR_REASONS];
 	__u64 told_ns;

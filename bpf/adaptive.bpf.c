@@ -3,7 +3,7 @@
  * The default: what headroom and reactive both allow.  Headroom acts before the
  * damage is done; reactive sees stall that no limit of the cgroup explains.
  */
-#define MTHP_POLICY_RULES	(MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | \
+#define MTHP_POLICY_RULES	(MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | \
 				 MTHP_RULE(HEADROOM) | MTHP_RULE(MAX_ORDER))
 
 #include "choose.bpf.h"

@@ -30,8 +30,8 @@ static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgr
 static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp,
 							  unsigned long orders)
 {
-	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
 	const struct mthp_tunables *t = mthp_tuned();
+	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
 	__u32 rules = 0;
 
 	if (!cgrp)
@@ -45,12 +45,12 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 						     unsigned long vm_flags,
 						     unsigned long orders)
 {
+	const struct mthp_tunables *t = mthp_tuned();
 	struct mthp_facts f = {
 		.orders = MTHP_ALL_ORDERS,
 		.vm_flags = vm_flags,
 		.reason = reason,
 	};
-	const struct mthp_tunables *t = mthp_tuned();
 	struct mthp_cgroup *state;
 	__u32 rules = 0;
 	__u64 allowed;
@@ -63,11 +63,19 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state = mthp_adopt(cgrp);
 	if (!state)
 		return mthp_answer_without_state(cgrp, orders);
+	if (reason == MTHP_FAULT) {
+		/* Whoever asks lives here, whatever the last scan saw. */
+		state->populated = 1;
+		if ((t->rules & MTHP_RULE(SPARSE)) && !(state->asked[reason] % MTHP_LOOK_EVERY))
+			state->sparse = mthp_looks_wasteful(t);
+	}
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	if (mthp_pressed(&f, t))
 		return mthp_refuse(cgrp, state, reason, MTHP_PRESSURE);
 	if (mthp_small(&f, t))
 		return mthp_refuse(cgrp, state, reason, MTHP_SMALL);
+	if (mthp_sparse(&f, t))
+		return mthp_refuse(cgrp, state, reason, MTHP_SPARSE);
 
 	/*
 	 * Decide on all orders, not on the offer: the decision then changes only

@@ -26,6 +26,8 @@ struct mthp_facts {
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about who comes next */
+	__u32 sparse;		/* what mthp_wasteful() said last */
+	__u32 pad;
 };
 
 /*
@@ -51,6 +53,32 @@ static __always_inline __u64 mthp_fill_down(__u64 x)
 	x |= x >> 16;
 	x |= x >> 32;
 	return x;
+}
+
+/* What the kernel stores for "max": PAGE_COUNTER_MAX. */
+static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
+{
+	return 0x7fffffffffffffffULL >> t->page_shift;
+}
+
+/*
+ * Room below one limit, in pages; negative over it.  While another large folio would
+ * fit into the share of the limit that is theirs, the limit is as good as none.
+ *
+ * Without a branch: from one the verifier would learn a range for each side, take
+ * them for different states, and follow every combination through the loop over
+ * the ancestors.
+ */
+static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used,
+					     const struct mthp_tunables *t)
+{
+	__s64 over = used + t->largest_pages - (limit >> 10) * t->limit_share;
+	__s64 within = (over - 1) >> 63;
+
+#ifdef __bpf__
+	asm volatile("" : "+r"(within));
+#endif
+	return (__s64)(limit - used) | (within & (__s64)mthp_unlimited(t));
 }
 
 /*
@@ -80,15 +108,49 @@ static __always_inline int mthp_pressed(const struct mthp_facts *f,
 }
 
 /*
- * A small cgroup wastes most of a large folio at first touch.  Swapping in and
- * khugepaged act on memory in use: free.  An empty cgroup is not small: nobody is
- * there to judge.
+ * The reasons whose new folio may be mostly empty.  Swapping in brings back what was
+ * in use.  khugepaged depends on its setting: by default it takes a region with one
+ * page in it for good enough.
+ */
+static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct mthp_tunables *t)
+{
+	return reason == MTHP_FAULT || (reason == MTHP_KHUGEPAGED && t->bind_khugepaged);
+}
+
+/*
+ * A small cgroup wastes most of a large folio at first touch.  An empty cgroup is
+ * not small: nobody is there to judge.
  */
 static __always_inline int mthp_small(const struct mthp_facts *f,
 				      const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(SMALL)) && f->reason == MTHP_FAULT &&
+	return (t->rules & MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
 	       f->memory_bytes < t->min_memory && f->memory_known && f->populated;
+}
+
+/*
+ * Would large folios waste too much of a process' memory?  @spanned pages are what
+ * it would have if all of its page tables were full, @present what it has.  Half of
+ * that may be missing, and so may a fixed amount, as each program has a few regions
+ * that it hardly touches.
+ */
+static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
+					 const struct mthp_tunables *t)
+{
+	__u64 missing;
+
+	if (spanned <= present)
+		return 0;
+	missing = spanned - present;
+	return missing > present && missing >= t->sparse_bytes >> t->page_shift;
+}
+
+/* A process that touches a page here and a page there: so would be each large folio. */
+static __always_inline int mthp_sparse(const struct mthp_facts *f,
+				       const struct mthp_tunables *t)
+{
+	return (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes && f->sparse &&
+	       mthp_may_fill_with_zeroes(f->reason, t);
 }
 
 /*
@@ -104,6 +166,8 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 	if (on & MTHP_RULE(HEADROOM)) {
 		fits = mthp_headroom_orders(f->headroom_bytes, t->headroom_factor,
 					    t->page_shift);
+		/* Room for the largest that exists is room for all: those above are words. */
+		fits |= -(fits & t->largest_pages);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HEADROOM);
 		allowed &= fits;
@@ -133,8 +197,10 @@ static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
 		*rules |= MTHP_RULE(PRESSURE);
 	if (mthp_small(f, t))
 		*rules |= MTHP_RULE(SMALL);
-	fitting = mthp_fitting(f, t, rules);
-	return *rules & (MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL)) ? 0 : fitting;
+	if (mthp_sparse(f, t))
+		*rules |= MTHP_RULE(SPARSE);
+	fitting = *rules ? 0 : f->orders;
+	return fitting & mthp_fitting(f, t, rules);
 }
 
 #endif /* MTHP_DECIDE_H */

@@ -10,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include "abi.h"
+#include "decide.h"
 
 /*
  * The verifier wants a bound.  Deeper cgroup trees are legal but unheard of;
@@ -93,14 +94,14 @@ static __always_inline __s64 mthp_min(__s64 a, __s64 b)
 }
 
 /*
- * Bytes until the nearest limit: the minimum over the counters of
- * (min(high, max) - usage).  Without any limit MTHP_NO_LIMIT: host-wide headroom
- * is not looked at, so there the rule has no opinion.
+ * Bytes until the nearest limit that matters: the minimum over the counters of the
+ * room below min(high, max).  Without any MTHP_NO_LIMIT: host-wide headroom is not
+ * looked at, so there the rule has no opinion.
  */
-static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters, __u32 page_shift)
+static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters,
+					   const struct mthp_tunables *t)
 {
-	/* PAGE_COUNTER_MAX, what the kernel stores for "max" */
-	const __u64 unlimited = 0x7fffffffffffffffULL >> page_shift;
+	const __u64 unlimited = mthp_unlimited(t);
 	struct page_counter *counter = counters->own;
 	__u32 left = counters->nr;
 	__s64 least = unlimited;
@@ -115,7 +116,8 @@ static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters,
 		high = counter->high;
 		max = counter->max;
 		if (high < unlimited || max < unlimited)
-			least = mthp_min(least, mthp_min(high, max) - counter->usage.counter);
+			least = mthp_min(least, mthp_level_room(mthp_min(high, max),
+								counter->usage.counter, t));
 		if (!--left)
 			break;
 		/* Here, and not before the loop, are the offsets to be added. */
@@ -124,7 +126,7 @@ static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters,
 	}
 	if (least >= (__s64)unlimited)
 		return MTHP_NO_LIMIT;
-	return least > 0 ? (__u64)least << page_shift : 0;
+	return least > 0 ? (__u64)least << t->page_shift : 0;
 }
 
 #endif /* MTHP_HEADROOM_BPF_H */

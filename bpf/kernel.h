@@ -48,6 +48,12 @@ enum node_stat_item {
 	NR_SHMEM,
 };
 
+/* Of an enum without a name, which CO-RE cannot look up; unchanged since 2.6.34. */
+enum {
+	MM_ANONPAGES = 1,
+	MM_SWAPENTS = 2,
+};
+
 enum psi_states {
 	PSI_MEM_SOME,
 	PSI_MEM_FULL,
@@ -89,9 +95,18 @@ struct mem_cgroup {
 	struct page_counter memory;
 };
 
-/* Not read, but libbpf wants a definition where a kfunc's prototype names it. */
+struct percpu_counter {
+	__s64 count;
+};
+
+struct mm_struct {
+	atomic_long_t pgtables_bytes;
+	unsigned long data_vm;
+	struct percpu_counter rss_stat[4];
+};
+
 struct task_struct {
-	int pid;
+	struct mm_struct *mm;
 };
 
 struct bpf_iter_meta;

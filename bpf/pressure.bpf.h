@@ -93,6 +93,11 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	if (state->populated) {
 		mthp_scan_memory(cgrp, state);
 		mthp_tell(cgrp, state, 1);
+	} else {
+		/* What its last process left behind says nothing about the next one. */
+		state->memory_bytes = 0;
+		state->usage_pages = mthp_usage(cgrp);
+		state->sparse = 0;
 	}
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "abi.h"
 #include "decide.h"
 #include "headroom.bpf.h"
+#include "sparse.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -89,6 +90,9 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 {
 	struct mthp_cgroup fresh = {
 		.stall.high = mthp_inherited_pressure(cgrp),
+		/* Nothing was there before: all that is charged now is its memory. */
+		.memory_known = cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id,
+								 memory_cgrp_id)] != 0,
 		.told = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
 	};
 
@@ -96,7 +100,7 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 				    BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-/* Bytes until the nearest limit, if a rule asks for it. */
+/* Bytes until the nearest limit that matters, if a rule asks for it. */
 static __always_inline __u64 mthp_room(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
 	struct mthp_counters counters;
@@ -104,7 +108,7 @@ static __always_inline __u64 mthp_room(struct cgroup *cgrp, const struct mthp_tu
 	if (!(t->rules & MTHP_RULE(HEADROOM)))
 		return MTHP_NO_LIMIT;
 	mthp_counters(&counters, cgrp);
-	return mthp_headroom(&counters, t->page_shift);
+	return mthp_headroom(&counters, t);
 }
 
 /* Charged pages of the cgroup that pays for @cgrp; 0 without the memory controller. */
@@ -136,6 +140,7 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgrou
 	}
 	f->memory_known = state->memory_known;
 	f->populated = state->populated;
+	f->sparse = state->sparse;
 	f->pressure = state->stall.high;
 }
 
@@ -146,8 +151,8 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgrou
  */
 static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, int hurry)
 {
-	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
 	const struct mthp_tunables *t = mthp_tuned();
+	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
 	__u64 to[MTHP_NR_REASONS], now, before;
 	struct mthp_event *e;
 	__u32 rules, all = 0;

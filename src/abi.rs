@@ -7,7 +7,7 @@
 /// First word of [`Tunables`].
 pub const MAGIC: u32 = 0x6d74_6870;
 /// Version of the layout and its meaning.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 /// Headroom of a cgroup without any limit on its path.
@@ -17,7 +17,7 @@ pub const NO_MAX_ORDER: u32 = 63;
 /// Number of reasons for which the kernel asks.
 pub const NR_REASONS: usize = 4;
 /// Number of rules a policy can have.
-pub const NR_RULES: usize = 4;
+pub const NR_RULES: usize = 5;
 
 /// Name of the cgroup storage map.
 pub const CGROUPS_MAP: &str = "mthp_cgroups";
@@ -38,11 +38,14 @@ pub struct Tunables {
     pub max_order: u32,
     pub narrow_advised: u32,
     pub psi_full: u32,
-    pub pad: u32,
+    pub limit_share: u32,
+    pub bind_khugepaged: u32,
+    pub largest_pages: u32,
     pub threshold_ns: u64,
     pub window_ns: u64,
     pub min_memory: u64,
     pub headroom_factor: u64,
+    pub sparse_bytes: u64,
 }
 
 /// `struct mthp_stall`: a cgroup's pressure verdict and what it rests on.
@@ -69,6 +72,8 @@ pub struct CgroupState {
     pub usage_pages: u64,
     pub memory_known: u32,
     pub populated: u32,
+    pub sparse: u32,
+    pub pad: u32,
     pub told: [u64; NR_REASONS],
     pub told_ns: u64,
     pub muted: u64,
@@ -107,6 +112,8 @@ pub struct Facts {
     pub pressure: u32,
     pub memory_known: u32,
     pub populated: u32,
+    pub sparse: u32,
+    pub pad: u32,
 }
 
 /// Marks the structs above: every bit pattern is a value, and there is no padding.
@@ -200,11 +207,14 @@ mod tests {
             max_order,
             narrow_advised,
             psi_full,
-            pad,
+            limit_share,
+            bind_khugepaged,
+            largest_pages,
             threshold_ns,
             window_ns,
             min_memory,
             headroom_factor,
+            sparse_bytes,
         ]
     );
     layout!(
@@ -224,6 +234,8 @@ mod tests {
             usage_pages,
             memory_known,
             populated,
+            sparse,
+            pad,
             told,
             told_ns,
             muted,
@@ -262,6 +274,8 @@ mod tests {
             pressure,
             memory_known,
             populated,
+            sparse,
+            pad,
         ]
     );
 

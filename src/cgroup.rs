@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
+use crate::abi::Tunables;
 use crate::errors::{Error, Result};
 
 /// The usual mount point.
@@ -117,8 +118,8 @@ impl Cgroup {
 }
 
 /// Bytes until the nearest limit on the way from `dir` up to `mount`, as the
-/// headroom rule sees it; `None` without any limit.
-pub fn headroom(dir: &Path, mount: &Path) -> Option<u64> {
+/// headroom rule sees it; `None` without any limit that matters.
+pub fn headroom(dir: &Path, mount: &Path, tunables: &Tunables) -> Option<u64> {
     let number = |dir: &Path, file: &str| -> Option<u64> {
         fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
     };
@@ -130,6 +131,12 @@ pub fn headroom(dir: &Path, mount: &Path) -> Option<u64> {
             continue;
         };
         let used = number(dir, "memory.current").unwrap_or(0);
+        // Large folios have not had their share of this limit yet.
+        let share = (limit >> (10 + tunables.page_shift)) * u64::from(tunables.limit_share);
+        let largest = u64::from(tunables.largest_pages);
+        if (used >> tunables.page_shift) + largest <= share {
+            continue;
+        }
         let left = limit.saturating_sub(used);
         least = Some(least.map_or(left, |l| l.min(left)));
     }
@@ -232,13 +239,36 @@ mod tests {
             ("over/memory.max", "10\n"),
             ("over/memory.current", "20\n"),
         ]);
-        let at = |p: &str| headroom(&t.path().join(p), t.path());
+        let none = Tunables {
+            largest_pages: 1,
+            ..Tunables::default()
+        };
+        let at = |p: &str| headroom(&t.path().join(p), t.path(), &none);
         assert_eq!(at("a"), Some(600));
         assert_eq!(at("a/b"), Some(400));
         assert_eq!(at("a/b/c"), Some(400));
         assert_eq!(at("free"), None);
         assert_eq!(at("over"), Some(0));
         assert_eq!(at(""), None);
+    }
+
+    #[test]
+    fn a_limit_matters_when_large_folios_have_had_their_share() {
+        let t = tree(&[
+            ("a/memory.max", "104857600\n"),
+            ("a/memory.current", "49283072\n"),
+            ("b/memory.max", "104857600\n"),
+            ("b/memory.current", "52428800\n"),
+        ]);
+        let half = Tunables {
+            page_shift: 12,
+            limit_share: 512,
+            largest_pages: 512,
+            ..Tunables::default()
+        };
+        let at = |p: &str| headroom(&t.path().join(p), t.path(), &half);
+        assert_eq!(at("a"), None, "47 MiB of 100: another one fits");
+        assert_eq!(at("b"), Some(52_428_800), "it would be more than half");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::abi;
 use crate::errors::{EXIT_CODES, Error, Result};
+use crate::orders::Sizes;
 use crate::units;
 
 /// Page-size policy per cgroup: makes transparent huge pages safe under memory
@@ -61,6 +62,15 @@ impl Policy {
         }
     }
 
+    /// Below which a cgroup is small, unless told otherwise: the proposal's figure, or what
+    /// the suite's sweep found.
+    fn min_memory(self) -> u64 {
+        match self {
+            Policy::Adaptive => 8 << 20,
+            Policy::Reactive | Policy::Headroom => 16 << 20,
+        }
+    }
+
     /// Does it judge by PSI, and so need the scan?
     pub fn needs_psi(self) -> bool {
         !matches!(self, Policy::Headroom)
@@ -103,9 +113,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     pub window: Duration,
 
-    /// Anon+shmem below which a cgroup is small; 0 turns the rule off
-    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = units::size)]
-    pub min_memory: u64,
+    /// Anon+shmem below which a cgroup is small; 0 turns the rule off [default: 16M; adaptive: 8M]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub min_memory: Option<u64>,
+
+    /// Memory that large folios may waste in a process before it counts as sparse; 0 turns the
+    /// rule off
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = units::size)]
+    pub sparse_waste: u64,
 
     /// Largest order ever allowed (pages of 2^N base pages); 0 to 62
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=62))]
@@ -119,6 +134,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "K", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub headroom_factor: u64,
+
+    /// Percentage of a limit that large folios may fill whatever the headroom; 0 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = 50,
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub limit_share: u32,
 
     /// Let the rules bind memory that asked for huge pages (MADV_HUGEPAGE) as well
     #[arg(long)]
@@ -158,18 +178,28 @@ impl RunArgs {
         Ok(())
     }
 
-    /// The tunables for the BPF side; `own` are those the policy brings along.
-    pub fn tunables(&self, own: &abi::Tunables, page_shift: u32) -> abi::Tunables {
+    /// The tunables for the BPF side; `own` are those the policy brings along, and
+    /// `khugepaged_fills` tells that it makes huge pages of mostly empty regions.
+    pub fn tunables(
+        &self,
+        own: &abi::Tunables,
+        sizes: &Sizes,
+        khugepaged_fills: bool,
+    ) -> abi::Tunables {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         abi::Tunables {
-            page_shift,
+            page_shift: sizes.page_shift,
+            largest_pages: 1 << sizes.largest(),
             max_order: self.max_order.unwrap_or(abi::NO_MAX_ORDER),
             narrow_advised: self.narrow_advised.into(),
             psi_full: (self.pressure == Pressure::Full).into(),
             threshold_ns: nanos(self.threshold),
             window_ns: nanos(self.window),
-            min_memory: self.min_memory,
+            min_memory: self.min_memory.unwrap_or(self.policy.min_memory()),
             headroom_factor: self.headroom_factor,
+            limit_share: self.limit_share * 1024 / 100,
+            bind_khugepaged: (self.policy == Policy::Adaptive && khugepaged_fills).into(),
+            sparse_bytes: self.sparse_waste,
             ..*own
         }
     }
@@ -196,13 +226,28 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_proposal() {
+    fn defaults_are_as_documented() {
         let args = run(&[]).unwrap();
-        let t = args.tunables(&abi::Tunables::default(), 12);
+        let sizes = Sizes {
+            orders: 0x3fc,
+            page_shift: 12,
+        };
+        let t = args.tunables(&abi::Tunables::default(), &sizes, true);
+        let own = abi::Tunables::default();
+        assert_eq!(args.tunables(&own, &sizes, false).bind_khugepaged, 0);
         assert_eq!(args.root, PathBuf::from("/sys/fs/cgroup"));
         assert_eq!(args.policy, Policy::Adaptive);
         assert_eq!((t.threshold_ns, t.window_ns), (100_000_000, 1_000_000_000));
-        assert_eq!(t.min_memory, 16 << 20);
+        assert_eq!(
+            t.min_memory,
+            8 << 20,
+            "the proposal has 16 MiB, and so has its rule"
+        );
+        let reactive = run(&["--policy", "reactive"]).unwrap();
+        let theirs = reactive.tunables(&own, &sizes, true);
+        assert_eq!(theirs.min_memory, 16 << 20);
+        assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
+        assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
         assert_eq!((t.psi_full, t.narrow_advised), (1, 0));
         assert_eq!((t.max_order, t.headroom_factor), (abi::NO_MAX_ORDER, 1024));
     }
@@ -222,6 +267,8 @@ mod tests {
             ["--max-order", "63"],
             ["--max-order", "-1"],
             ["--headroom-factor", "0"],
+            ["--limit-share", "101"],
+            ["--sparse-waste", "1+1"],
             ["--headroom-factor", "1048577"],
             ["--pressure", "most"],
             ["--policy", "none"],
@@ -241,6 +288,9 @@ mod tests {
             ["--max-order", "0"],
             ["--max-order", "62"],
             ["--headroom-factor", "1048576"],
+            ["--limit-share", "0"],
+            ["--limit-share", "100"],
+            ["--sparse-waste", "0"],
         ] {
             assert!(run(&good).is_ok(), "{good:?}");
         }

@@ -199,7 +199,7 @@ mod tests {
             memory_bytes: 96 << 20,
             headroom_bytes: 1 << 20,
             muted: 3,
-            rules: 0b101,
+            rules: 0b1001,
             memory_known: 1,
         }
     }

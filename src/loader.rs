@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Mutex;
 
 use libbpf_rs::{
@@ -21,6 +22,7 @@ use crate::carrier::{self, Carrier};
 use crate::cgroup::Cgroup;
 use crate::cli::{Policy, RunArgs};
 use crate::errors::{Context, Error, Result};
+use crate::orders::Sizes;
 use crate::{links, orders};
 
 /// The compiled policies.
@@ -213,7 +215,9 @@ fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<()> {
             .initial_value()
             .and_then(abi::from_bytes)
             .ok_or_else(|| mismatch(args.policy, "its tunables have another layout"))?;
-        let tunables = args.tunables(&own, orders::page_shift());
+        let sizes = Sizes::of_this_machine();
+        let fills = orders::khugepaged_fills(Path::new(orders::THP_SYSFS), sizes.page_shift);
+        let tunables = args.tunables(&own, &sizes, fills);
         return map
             .set_initial_value(abi::as_bytes(&tunables))
             .map_err(|e| load_error(args.policy, e));

@@ -56,6 +56,16 @@ impl Sizes {
         masks.map(|m| m & self.orders)
     }
 
+    /// The largest order, as far as folios are made of anonymous memory.
+    pub fn largest(&self) -> u32 {
+        let all = self.orders == crate::abi::ALL_ORDERS;
+        if all {
+            self.page_shift - 3
+        } else {
+            self.orders.ilog2()
+        }
+    }
+
     /// Name of one order: `64K`, `2M`.
     pub fn name(&self, order: u32) -> String {
         units::show_size(
@@ -105,6 +115,17 @@ impl Sizes {
             self.mask_name(khugepaged)
         )
     }
+}
+
+/// May khugepaged make huge pages of regions that are mostly empty? By default it
+/// takes one page for enough.
+pub fn khugepaged_fills(dir: &Path, page_shift: u32) -> bool {
+    // A page table is a page of entries of eight bytes.
+    let entries = 1u64 << (page_shift - 3);
+    fs::read_to_string(dir.join("khugepaged/max_ptes_none"))
+        .ok()
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .is_none_or(|none| none > entries / 2)
 }
 
 /// log2 of the base page size.
@@ -160,6 +181,24 @@ mod tests {
         };
         assert_eq!(arm.mask_name(0), "64K");
         assert_eq!(arm.name(13), "512M");
+    }
+
+    #[test]
+    fn khugepaged_fills_from_more_than_half_on() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(khugepaged_fills(dir.path(), 12), "the kernel's default");
+        fs::create_dir(dir.path().join("khugepaged")).unwrap();
+        for (none, shift, fills) in [
+            ("511", 12, true),
+            ("257", 12, true),
+            ("256", 12, false),
+            ("0", 12, false),
+            ("4096", 16, false),
+            ("8191", 16, true),
+        ] {
+            fs::write(dir.path().join("khugepaged/max_ptes_none"), none).unwrap();
+            assert_eq!(khugepaged_fills(dir.path(), shift), fills, "{none}");
+        }
     }
 
     #[test]

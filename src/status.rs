@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
-use crate::abi::{self, CgroupState, Facts, NR_REASONS};
+use crate::abi::{self, CgroupState, Facts, NR_REASONS, Tunables};
 use crate::carrier::Carrier;
 use crate::cgroup::{self, Cgroup, Names};
 use crate::decide;
@@ -56,7 +56,9 @@ struct Settings {
     threshold_ms: u64,
     window_ms: u64,
     min_memory_bytes: u64,
+    sparse_waste_bytes: u64,
     headroom_factor: u64,
+    limit_share_percent: u32,
     max_order: Option<u32>,
     narrow_advised: bool,
 }
@@ -68,7 +70,9 @@ impl From<&abi::Tunables> for Settings {
             threshold_ms: t.threshold_ns / 1_000_000,
             window_ms: t.window_ns / 1_000_000,
             min_memory_bytes: t.min_memory,
+            sparse_waste_bytes: t.sparse_bytes,
             headroom_factor: t.headroom_factor,
+            limit_share_percent: (t.limit_share * 100).div_ceil(1024),
             max_order: (t.max_order != abi::NO_MAX_ORDER).then_some(t.max_order),
             narrow_advised: t.narrow_advised != 0,
         }
@@ -124,8 +128,8 @@ fn judge(policy: &Policy, dir: &Path, mount: &Path, inherited: bool) -> Option<V
         state.as_ref(),
         inherited,
         current,
-        cgroup::headroom(dir, mount),
-        tunables.page_shift,
+        cgroup::headroom(dir, mount, tunables),
+        tunables,
     );
     let (orders, rules) = decide::decide(&facts, tunables);
     Some(Verdict {
@@ -142,7 +146,7 @@ fn facts_of(
     inherited: bool,
     current: Option<u64>,
     headroom: Option<u64>,
-    page_shift: u32,
+    tunables: &Tunables,
 ) -> Facts {
     let mut facts = Facts {
         orders: abi::ALL_ORDERS,
@@ -151,10 +155,11 @@ fn facts_of(
         ..Facts::default()
     };
     if let Some(state) = state {
-        let charged = state.usage_pages << page_shift;
+        let charged = state.usage_pages << tunables.page_shift;
         facts.pressure = state.stall.high;
         facts.memory_known = state.memory_known;
         facts.populated = state.populated;
+        facts.sparse = state.sparse;
         facts.memory_bytes =
             state.memory_bytes + current.unwrap_or(charged).saturating_sub(charged);
     }
@@ -303,7 +308,14 @@ fn settings_text(settings: &Settings, rules: &[&str]) -> String {
                 "small below {}",
                 show_size(settings.min_memory_bytes)
             )),
-            "headroom" => parts.push(format!("headroom factor {}", settings.headroom_factor)),
+            "sparse" => parts.push(format!(
+                "sparse from {} of waste",
+                show_size(settings.sparse_waste_bytes)
+            )),
+            "headroom" => parts.push(format!(
+                "headroom factor {} beyond {}% of a limit",
+                settings.headroom_factor, settings.limit_share_percent
+            )),
             "max-order" => {
                 parts.extend(settings.max_order.map(|order| format!("max order {order}")));
             }
@@ -430,12 +442,30 @@ mod tests {
         page_shift: 12,
     };
 
+    const HERE: Tunables = Tunables {
+        page_shift: 12,
+        magic: abi::MAGIC,
+        abi: abi::ABI,
+        rules: 0,
+        max_order: abi::NO_MAX_ORDER,
+        narrow_advised: 0,
+        psi_full: 1,
+        limit_share: 512,
+        bind_khugepaged: 0,
+        largest_pages: 512,
+        threshold_ns: 0,
+        window_ns: 0,
+        min_memory: 0,
+        headroom_factor: 1024,
+        sparse_bytes: 0,
+    };
+
     fn verdict(orders: [u64; 4], rules: u32) -> Verdict {
         Verdict {
             orders,
             rules,
             state: None,
-            facts: facts_of(None, false, None, Some(1 << 20), 12),
+            facts: facts_of(None, false, None, Some(1 << 20), &HERE),
         }
     }
 
@@ -443,7 +473,7 @@ mod tests {
     fn policies_on_one_path_compose_by_and() {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        line.add(&verdict([0xff, 0xff, 0xff, !1], 1 << 2), &X86);
+        line.add(&verdict([0xff, 0xff, 0xff, !1], 1 << 3), &X86);
         assert_eq!((line.allowed.as_str(), line.why), ("512K-max", "headroom"));
         line.add(&verdict([0, !1, !1, !1], 1 << 1), &X86);
         assert_eq!(
@@ -462,15 +492,15 @@ mod tests {
             memory_known: 1,
             ..CgroupState::default()
         };
-        let facts = facts_of(Some(&state), false, Some(5 << 20), None, 12);
+        let facts = facts_of(Some(&state), false, Some(5 << 20), None, &HERE);
         assert_eq!(facts.memory_bytes, 4 << 20);
-        let shrunk = facts_of(Some(&state), false, Some(1 << 20), None, 12);
+        let shrunk = facts_of(Some(&state), false, Some(1 << 20), None, &HERE);
         assert_eq!(shrunk.memory_bytes, 1 << 20);
     }
 
     #[test]
     fn a_cgroup_not_met_yet_inherits_pressure_only() {
-        let facts = facts_of(None, true, Some(0), None, 12);
+        let facts = facts_of(None, true, Some(0), None, &HERE);
         assert_eq!(
             (facts.pressure, facts.memory_known, facts.populated),
             (1, 0, 0)

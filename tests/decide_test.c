@@ -32,6 +32,7 @@ static struct mthp_facts nasty_facts(void)
 		.memory_bytes = nasty_u64(), .headroom_bytes = nasty_u64(),
 		.reason = random_u64() % 6, .pressure = random_u64() % 2,
 		.memory_known = random_u64() % 2, .populated = random_u64() % 2,
+		.sparse = random_u64() % 2,
 	};
 }
 
@@ -45,6 +46,9 @@ static struct mthp_tunables nasty_tunables(void)
 	t.narrow_advised = random_u64() % 2;
 	t.min_memory = nasty_u64();
 	t.headroom_factor = nasty_u64();
+	t.sparse_bytes = nasty_u64();
+	t.bind_khugepaged = random_u64() % 2;
+	t.limit_share = random_u64() % 1025;
 	return t;
 }
 
@@ -160,20 +164,32 @@ static void pressure_means_base_pages_for_all_but_collapse(void)
 	}
 }
 
-static void small_means_base_pages_on_fault_only(void)
+/* Small and sparse bind a khugepaged that fills up with zeroes, and none that does not. */
+static void check_wasters(struct mthp_facts facts)
 {
-	static const __u64 expected[] = {
-		[MTHP_FAULT] = 0, [MTHP_SWAPIN] = MTHP_ALL_ORDERS,
-		[MTHP_KHUGEPAGED] = MTHP_ALL_ORDERS, [MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
-	};
 	struct mthp_tunables t = defaults();
 
-	for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
-		struct mthp_facts f = calm(reason);
+	for (__u32 fills = 0; fills < 2; fills++) {
+		const __u64 expected[] = {
+			[MTHP_FAULT] = 0, [MTHP_SWAPIN] = MTHP_ALL_ORDERS,
+			[MTHP_KHUGEPAGED] = fills ? 0 : MTHP_ALL_ORDERS,
+			[MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+		};
 
-		f.memory_bytes = MIB;
-		CHECK(decide(&f, &t) == expected[reason], "reason %u", reason);
+		t.bind_khugepaged = fills;
+		for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+			facts.reason = reason;
+			CHECK(decide(&facts, &t) == expected[reason], "reason %u", reason);
+		}
 	}
+}
+
+static void small_means_base_pages_where_zeroes_may_fill_up(void)
+{
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.memory_bytes = MIB;
+	check_wasters(f);
 }
 
 static void small_ends_at_the_very_byte(void)
@@ -212,6 +228,75 @@ static void unknown_memory_is_not_small(void)
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "unknown");
 }
 
+static void sparse_means_base_pages_where_zeroes_may_fill_up(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.sparse = 1;
+	check_wasters(f);
+	t.sparse_bytes = 0;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "0 turns the rule off");
+}
+
+/* 64 MiB are 16384 pages of 4 KiB. */
+static void wasteful_is_more_than_half_and_more_than_the_allowance(void)
+{
+	struct mthp_tunables t = defaults();
+
+	CHECK(!mthp_wasteful(16383, 0, &t), "one page less than the allowance");
+	CHECK(mthp_wasteful(16384, 0, &t), "the allowance");
+	CHECK(!mthp_wasteful(40000, 20000, &t), "half of it is there");
+	CHECK(mthp_wasteful(40001, 20000, &t), "just less than half of it is");
+	CHECK(!mthp_wasteful(20000, 20000, &t), "all of it is there");
+	CHECK(!mthp_wasteful(0, ~0ULL, &t), "more than all of it");
+	t.page_shift = 16;
+	CHECK(mthp_wasteful(1024, 0, &t), "the allowance is in bytes");
+	CHECK(!mthp_wasteful(1023, 0, &t), "the allowance is in bytes");
+}
+
+static void a_fuller_process_is_never_more_wasteful(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		__u64 spanned = nasty_u64(), a = nasty_u64(), b = nasty_u64();
+		__u64 less = a < b ? a : b, more = a < b ? b : a;
+
+		CHECK(mthp_wasteful(spanned, less, &t) >= mthp_wasteful(spanned, more, &t),
+		      "%llu: %llu, %llu", spanned, less, more);
+	}
+}
+
+/* Half of a limit of 100 MiB, 25600 pages, may be in large folios. */
+static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
+{
+	struct mthp_tunables t = defaults();
+	__s64 unlimited = mthp_unlimited(&t);
+
+	CHECK(mthp_level_room(25600, 0, &t) == unlimited, "nothing is used");
+	CHECK(mthp_level_room(25600, 12800 - 512, &t) == unlimited, "one more fits");
+	CHECK(mthp_level_room(25600, 12800 - 511, &t) == 12800 + 511, "just not");
+	CHECK(mthp_level_room(25600, 25600, &t) == 0, "at the limit");
+	CHECK(mthp_level_room(25600, 25601, &t) == -1, "over it");
+	CHECK(mthp_level_room(512, 0, &t) == 512, "a limit without room for one");
+	t.limit_share = 0;
+	CHECK(mthp_level_room(25600, 0, &t) == 25600, "no share");
+}
+
+/* Limits and usages as large as there are, and any share. */
+static void room_is_as_defined(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		__u64 limit = nasty_u64() % mthp_unlimited(&t);
+		__u64 used = nasty_u64() % mthp_unlimited(&t);
+		int within = used + t.largest_pages <= (limit >> 10) * t.limit_share;
+		__s64 want = within ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
+
+		CHECK(mthp_level_room(limit, used, &t) == want, "%llu of %llu", used, limit);
+	}
+}
+
 /* The rule as DESIGN states it, in 128 bits, order by order. */
 static void headroom_agrees_with_its_definition(void)
 {
@@ -230,6 +315,10 @@ static void headroom_agrees_with_its_definition(void)
 			int fits = f.headroom_bytes == MTHP_NO_LIMIT ||
 				   need * t.headroom_factor <= f.headroom_bytes;
 
+			/* What does not exist goes with the largest that does. */
+			if (order > 9)
+				fits = !!(got & (1ULL << 9));
+
 			CHECK(!!(got & (1ULL << order)) == fits,
 			      "order %d K %llu headroom %llu shift %u", order,
 			      t.headroom_factor, f.headroom_bytes, t.page_shift);
@@ -245,18 +334,30 @@ static void headroom_is_graded_order_by_order(void)
 		__u32 shift = page_shifts[s];
 
 		t.page_shift = shift;
+		t.largest_pages = 1 << 14;
 		for (int order = 1; order <= 13; order++) {
 			struct mthp_facts f = calm(MTHP_FAULT);
 			__u64 need = (1ULL << (order + shift)) * t.headroom_factor;
 			__u64 up_to = (2ULL << order) - 2;
 
-			f.headroom_bytes = need;
+				f.headroom_bytes = need;
 			CHECK(decide(&f, &t) == up_to, "order %d at shift %u", order, shift);
 			f.headroom_bytes = need - 1;
 			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)),
 			      "order %d just misses at shift %u", order, shift);
 		}
 	}
+}
+
+static void room_for_the_largest_is_room_for_all(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.headroom_bytes = 2048 * MIB;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit");
+	f.headroom_bytes--;
+	CHECK(decide(&f, &t) == 0x1fe, "just not");
 }
 
 static void more_headroom_never_allows_less(void)
@@ -331,6 +432,7 @@ static void a_rule_that_is_off_narrows_nothing(void)
 	f.pressure = 1;
 	f.memory_bytes = 0;
 	f.headroom_bytes = 0;
+	f.sparse = 1;
 	t.max_order = 0;
 	for (__u32 rules = 0; rules <= ALL_RULES; rules++) {
 		__u32 why;
@@ -368,12 +470,18 @@ static const struct test tests[] = {
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),
 	TEST(pressure_means_base_pages_for_all_but_collapse),
-	TEST(small_means_base_pages_on_fault_only),
+	TEST(small_means_base_pages_where_zeroes_may_fill_up),
 	TEST(small_ends_at_the_very_byte),
 	TEST(an_empty_cgroup_is_not_small),
 	TEST(unknown_memory_is_not_small),
+	TEST(sparse_means_base_pages_where_zeroes_may_fill_up),
+	TEST(wasteful_is_more_than_half_and_more_than_the_allowance),
+	TEST(a_fuller_process_is_never_more_wasteful),
+	TEST(a_limit_is_none_while_large_folios_have_not_had_their_share),
+	TEST(room_is_as_defined),
 	TEST(headroom_agrees_with_its_definition),
 	TEST(headroom_is_graded_order_by_order),
+	TEST(room_for_the_largest_is_room_for_all),
 	TEST(more_headroom_never_allows_less),
 	TEST(no_headroom_leaves_base_pages),
 	TEST(no_limit_means_no_opinion),

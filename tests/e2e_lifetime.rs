@@ -198,6 +198,8 @@ fn status_tells_policy_settings_and_decisions() {
         "8M",
         "--headroom-factor",
         "512",
+        "--limit-share",
+        "2",
         "--max-order",
         "8",
         "--pressure",
@@ -215,7 +217,8 @@ fn status_tells_policy_settings_and_decisions() {
     assert_eq!(policy["readable"], true);
     let expected = serde_json::json!({
         "pressure": "some", "threshold_ms": 50, "window_ms": 2000,
-        "min_memory_bytes": 8 * MIB, "headroom_factor": 512, "max_order": 8,
+        "min_memory_bytes": 8 * MIB, "sparse_waste_bytes": 64 * MIB,
+        "headroom_factor": 512, "limit_share_percent": 2, "max_order": 8,
         "narrow_advised": true,
     });
     assert_eq!(policy["settings"], expected);

@@ -7,6 +7,16 @@ use common::ext::{Ext, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, Worker};
 use common::{Group, Khugepaged, MIB, count, eventually, world};
 
+/// The headroom rule alone, and early.
+const K64: [&str; 6] = [
+    "--policy",
+    "headroom",
+    "--headroom-factor",
+    "64",
+    "--limit-share",
+    "0",
+];
+
 /// Most of a region of this size is in PMD folios.
 fn mostly_huge(worker: &mut Worker, bytes: u64) {
     let huge = worker.huge();
@@ -82,6 +92,28 @@ fn a_small_cgroup_is_collapsed_by_khugepaged() {
     eventually("khugepaged collapses it", || worker.huge() == 8 * MIB);
 }
 
+/// By default one page is enough for khugepaged, and a small cgroup would grow by
+/// megabytes.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn khugepaged_is_bound_in_small_cgroups_while_it_fills_with_zeroes() {
+    world();
+    let file = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
+    for (max_ptes_none, huge) in [("511", 0), ("256", 4 * MIB)] {
+        std::fs::write(file, max_ptes_none).unwrap();
+        let group = Group::new("small");
+        let _ext = Ext::run(&group, &[]);
+        let mut worker = Worker::new(&group);
+        worker.fill(4 * MIB);
+        let _awake = Khugepaged::wake();
+        if huge == 0 {
+            std::thread::sleep(std::time::Duration::from_secs(2));
+        }
+        eventually("khugepaged was there", || worker.huge() == huge);
+    }
+    std::fs::write(file, "511").unwrap();
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn growing_out_of_small_takes_effect_at_once() {
@@ -103,16 +135,72 @@ fn growing_out_of_small_takes_effect_at_once() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
-fn an_empty_cgroup_is_not_small() {
+fn an_empty_cgroup_has_no_verdict_that_stays() {
     world();
     let group = Group::new("empty");
     let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
     // Several scans see it empty, and none what comes after.
     assert!(ext.during(std::time::Duration::from_millis(500)).is_empty());
+    assert_eq!(status_of(&group)["allowed"], "all");
     ext.signal(nix::sys::signal::Signal::SIGSTOP);
     let mut worker = Worker::new(&group);
     worker.fill(2 * MIB);
-    assert_eq!(worker.huge(), 2 * MIB, "the first fault gets a large folio");
+    assert_eq!(worker.huge(), 0, "who has just come is small");
+    worker.fill(64 * MIB);
+    let huge = worker.huge();
+    assert!(huge >= 40 * MIB, "{huge}: and stays so for 16 MiB only");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_new_cgroup_is_small_from_its_first_fault() {
+    world();
+    for policy in ["reactive", "adaptive"] {
+        let group = Group::new("above");
+        let ext = Ext::run(&group, &["--policy", policy]);
+        ext.signal(nix::sys::signal::Signal::SIGSTOP);
+        let young = group.child("young");
+        let mut worker = Worker::new(&young);
+        worker.fill(4 * MIB);
+        assert_eq!(worker.huge(), 0, "{policy}: no scan has met it");
+        ext.signal(nix::sys::signal::Signal::SIGCONT);
+    }
+}
+
+/// A page in 50 KiB, as `stress --vm-stride 51200` does: 41 of 512 pages.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_sparse_process_faults_base_pages_and_is_not_collapsed() {
+    world();
+    let group = Group::new("sparse");
+    let _ext = Ext::run(&group, &[]);
+    let mut worker = Worker::new(&group);
+    worker.map(512 * MIB);
+    assert!(worker.touch_sparsely(51_200));
+    // 512 MiB / 50 KiB are 40 MiB: well over what is small.
+    assert_eq!(worker.huge(), 0);
+    let line = status_of(&group);
+    assert_eq!(line["why"], "sparse", "{line}");
+    {
+        let _awake = Khugepaged::wake();
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        assert_eq!(worker.huge(), 0, "khugepaged is bound");
+    }
+    assert_eq!(worker.advise(MADV_COLLAPSE), 0, "who asks for it gets it");
+    assert_eq!(worker.huge(), 512 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_sparse_rule_can_be_turned_off() {
+    world();
+    let group = Group::new("sparse");
+    let _ext = Ext::run(&group, &["--sparse-waste", "0"]);
+    let mut worker = Worker::new(&group);
+    worker.map(512 * MIB);
+    assert!(worker.touch_sparsely(51_200));
+    let huge = worker.huge();
+    assert!(huge >= 256 * MIB, "{huge}: all but what was small at first");
 }
 
 #[test]
@@ -217,7 +305,7 @@ fn headroom_under_a_limit_goes_down_order_by_order() {
     world();
     let group = Group::new("limited");
     group.set("memory.max", "256M");
-    let _ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let _ext = Ext::run(&group, &K64);
     let sizes = [2048, 1024, 512, 256, 128, 64];
     let before = sizes.map(|kib| count(kib, "anon_fault_alloc"));
     let mut worker = Worker::new(&group);
@@ -238,11 +326,26 @@ fn headroom_under_a_limit_goes_down_order_by_order() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
+fn large_folios_may_fill_their_share_of_a_limit() {
+    world();
+    for (share, expected) in [("50", 40 * MIB..=64 * MIB), ("25", 16 * MIB..=32 * MIB)] {
+        let group = Group::new("share");
+        group.set("memory.max", "128M");
+        let _ext = Ext::run(&group, &["--policy", "headroom", "--limit-share", share]);
+        let mut worker = Worker::new(&group);
+        worker.fill(120 * MIB);
+        let huge = worker.huge();
+        assert!(expected.contains(&huge), "{share} %: {huge}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
 fn memory_high_limits_headroom_as_well() {
     world();
     let group = Group::new("high");
     group.set("memory.high", "64M");
-    let _ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let _ext = Ext::run(&group, &K64);
     let mut worker = Worker::new(&group);
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0, "2 MiB * 64 is more than 64 MiB");
@@ -255,7 +358,7 @@ fn an_ancestors_limit_binds_the_leaf() {
     let group = Group::new("above");
     group.set("memory.max", "64M");
     let leaf = group.child("between").child("leaf");
-    let ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let ext = Ext::run(&group, &K64);
     let mut worker = Worker::new(&leaf);
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0);
@@ -273,7 +376,7 @@ fn a_leaf_without_memory_controller_is_bound_by_who_pays() {
     let group = Group::new("payer");
     group.set("memory.max", "64M");
     let bare = group.bare_child("bare");
-    let _ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let _ext = Ext::run(&group, &K64);
     let mut worker = Worker::new(&bare);
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0);
@@ -284,7 +387,7 @@ fn a_leaf_without_memory_controller_is_bound_by_who_pays() {
 fn headroom_needs_no_daemon_in_the_loop() {
     world();
     let group = Group::new("alone");
-    let ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let ext = Ext::run(&group, &K64);
     ext.signal(nix::sys::signal::Signal::SIGSTOP);
     let mut worker = Worker::new(&group);
     worker.fill(8 * MIB);

@@ -29,7 +29,17 @@ fn the_headroom_policy_works() {
     world();
     let group = Group::new("limited");
     group.set("memory.max", "64M");
-    let _ext = Ext::run(&group, &["--policy", "headroom", "--headroom-factor", "64"]);
+    let _ext = Ext::run(
+        &group,
+        &[
+            "--policy",
+            "headroom",
+            "--headroom-factor",
+            "64",
+            "--limit-share",
+            "0",
+        ],
+    );
     let mut worker = Worker::new(&group);
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 0);
