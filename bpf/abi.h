@@ -47,6 +47,7 @@ enum mthp_rule {
 	MTHP_SMALL,
 	MTHP_SPARSE,
 	MTHP_HEADROOM,
+	MTHP_HOST,
 	MTHP_MAX_ORDER,
 	MTHP_NR_RULES,
 };
@@ -69,6 +70,7 @@ struct mthp_tunables {
 	__u64 window_ns;
 	__u64 min_memory;	/* anon+shmem bytes below which a cgroup is small */
 	__u64 headroom_factor;	/* K: a folio may take 1/K of the headroom; >= 1 */
+	__u64 host_factor;	/* K of the host's own headroom; >= 1 */
 	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: any */
 };
 
@@ -88,6 +90,7 @@ struct mthp_cgroup {
 	__u64 scanned_ns;	/* last scan, CLOCK_MONOTONIC; 0: none yet */
 	__u64 memory_bytes;	/* anon+shmem at the last scan */
 	__u64 usage_pages;	/* charged pages at the last scan */
+	__u64 host_bytes;	/* headroom of the host when last looked at; MTHP_NO_LIMIT */
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
 	__u32 sparse;		/* 1: the process looked at last uses little of what it spans */
@@ -114,6 +117,7 @@ struct mthp_event {
 	__u64 elapsed_ns;
 	__u64 memory_bytes;
 	__u64 headroom_bytes;	/* MTHP_NO_LIMIT: none */
+	__u64 host_bytes;	/* the same of the host */
 	__u64 muted;		/* changes not reported since the last event of this cgroup */
 	__u32 rules;		/* MTHP_RULE() bits that narrow `to` */
 	__u32 memory_known;

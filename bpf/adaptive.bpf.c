@@ -4,7 +4,7 @@
  * damage is done; reactive sees stall that no limit of the cgroup explains.
  */
 #define MTHP_POLICY_RULES	(MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | \
-				 MTHP_RULE(HEADROOM) | MTHP_RULE(MAX_ORDER))
+				 MTHP_RULE(HEADROOM) | MTHP_RULE(HOST) | MTHP_RULE(MAX_ORDER))
 
 #include "choose.bpf.h"
 #include "pressure.bpf.h"

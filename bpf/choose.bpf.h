@@ -8,6 +8,12 @@
 
 #include "state.bpf.h"
 
+/*
+ * Requests from one look at the process and the host to the next: the average request
+ * does not feel a look.
+ */
+#define MTHP_LOOK_EVERY	16
+
 #define MTHP_IS(type, name)	((type) == (__u32)bpf_core_enum_value(enum tva_type, name))
 
 /*
@@ -37,7 +43,20 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp,
 	if (!cgrp)
 		return orders;
 	f.headroom_bytes = mthp_room(cgrp, t);
+	f.host_bytes = t->rules & MTHP_RULE(HOST) ? mthp_host_room(t) : MTHP_NO_LIMIT;
 	return orders & mthp_fitting(&f, t, &rules);
+}
+
+/* What only every sixteenth request of a cgroup looks at. */
+static __noinline void mthp_look(struct mthp_cgroup *state, const struct mthp_tunables *t,
+				 __u32 reason)
+{
+	if (!state)
+		return;
+	if (t->rules & MTHP_RULE(HOST))
+		state->host_bytes = mthp_host_room(t);
+	if (reason == MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
+		state->sparse = mthp_looks_wasteful(t);
 }
 
 /* One copy of this for each reason, which is a constant then. */
@@ -63,12 +82,12 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state = mthp_adopt(cgrp);
 	if (!state)
 		return mthp_answer_without_state(cgrp, orders);
-	if (reason == MTHP_FAULT) {
-		/* Whoever asks lives here, whatever the last scan saw. */
+	/* Whoever asks lives here, whatever the last scan saw. */
+	if (reason == MTHP_FAULT)
 		state->populated = 1;
-		if ((t->rules & MTHP_RULE(SPARSE)) && !(state->asked[reason] % MTHP_LOOK_EVERY))
-			state->sparse = mthp_looks_wasteful(t);
-	}
+	if ((t->rules & (MTHP_RULE(SPARSE) | MTHP_RULE(HOST))) &&
+	    !(state->asked[reason] % MTHP_LOOK_EVERY))
+		mthp_look(state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	if (mthp_pressed(&f, t))
 		return mthp_refuse(cgrp, state, reason, MTHP_PRESSURE);
@@ -87,7 +106,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	state->asked[reason]++;
 	if (orders & ~allowed)
 		state->narrowed[reason][rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
-								      MTHP_MAX_ORDER]++;
+					rules & MTHP_RULE(HOST) ? MTHP_HOST : MTHP_MAX_ORDER]++;
 	if (allowed != state->told[reason])
 		mthp_tell(cgrp, state, 0);
 	return orders & allowed;

@@ -22,6 +22,7 @@ struct mthp_facts {
 	__u64 vm_flags;
 	__u64 memory_bytes;	/* anon+shmem of the cgroup, if memory_known */
 	__u64 headroom_bytes;	/* until the nearest limit; MTHP_NO_LIMIT */
+	__u64 host_bytes;	/* what the host could give out; MTHP_NO_LIMIT */
 	__u32 reason;		/* enum mthp_reason */
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
@@ -170,6 +171,13 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 		fits |= -(fits & t->largest_pages);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HEADROOM);
+		allowed &= fits;
+	}
+	if ((on & MTHP_RULE(HOST)) && unlikely(f->host_bytes != MTHP_NO_LIMIT)) {
+		fits = mthp_headroom_orders(f->host_bytes, t->host_factor, t->page_shift);
+		fits |= -(fits & t->largest_pages);
+		if (f->orders & ~fits)
+			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
 	if ((on & MTHP_RULE(MAX_ORDER)) && t->max_order < 63) {

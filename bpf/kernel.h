@@ -46,6 +46,12 @@ enum cgroup_subsys_id {
 enum node_stat_item {
 	NR_ANON_MAPPED,
 	NR_SHMEM,
+	NR_INACTIVE_FILE,
+	NR_ACTIVE_FILE,
+};
+
+enum zone_stat_item {
+	NR_FREE_PAGES,
 };
 
 /* Of an enum without a name, which CO-RE cannot look up; unchanged since 2.6.34. */

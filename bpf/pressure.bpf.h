@@ -89,6 +89,8 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	mthp_stall_step(&state->stall, now, total, inherited, t);
 	state->scanned_ns = now;
 
+	if (t->rules & MTHP_RULE(HOST))
+		state->host_bytes = mthp_host_room(t);
 	state->populated = mthp_populated(cgrp);
 	if (state->populated) {
 		mthp_scan_memory(cgrp, state);

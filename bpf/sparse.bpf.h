@@ -12,9 +12,6 @@
 #include "abi.h"
 #include "decide.h"
 
-/* Requests from one look to the next: the average request does not feel a look. */
-#define MTHP_LOOK_EVERY	16
-
 /*
  * Looks at the process that asks, which in a fault is the one that gets the memory
  * (but for a debugger's).  Pages in swap keep their place in a table, so they count.

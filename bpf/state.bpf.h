@@ -13,6 +13,7 @@
 #include "abi.h"
 #include "decide.h"
 #include "headroom.bpf.h"
+#include "host.bpf.h"
 #include "sparse.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -93,6 +94,7 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 		/* Nothing was there before: all that is charged now is its memory. */
 		.memory_known = cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id,
 								 memory_cgrp_id)] != 0,
+		.host_bytes = MTHP_NO_LIMIT,
 		.told = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
 	};
 
@@ -140,6 +142,7 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgrou
 	}
 	f->memory_known = state->memory_known;
 	f->populated = state->populated;
+	f->host_bytes = state->host_bytes;
 	f->sparse = state->sparse;
 	f->pressure = state->stall.high;
 }
@@ -197,6 +200,7 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 	e->elapsed_ns = state->stall.elapsed_ns;
 	e->memory_bytes = f.memory_bytes;
 	e->headroom_bytes = f.headroom_bytes;
+	e->host_bytes = f.host_bytes;
 	e->muted = state->muted;
 	e->rules = all;
 	e->memory_known = f.memory_known;

@@ -17,7 +17,7 @@ pub const NO_MAX_ORDER: u32 = 63;
 /// Number of reasons for which the kernel asks.
 pub const NR_REASONS: usize = 4;
 /// Number of rules a policy can have.
-pub const NR_RULES: usize = 5;
+pub const NR_RULES: usize = 6;
 
 /// Name of the cgroup storage map.
 pub const CGROUPS_MAP: &str = "mthp_cgroups";
@@ -45,6 +45,7 @@ pub struct Tunables {
     pub window_ns: u64,
     pub min_memory: u64,
     pub headroom_factor: u64,
+    pub host_factor: u64,
     pub sparse_bytes: u64,
 }
 
@@ -70,6 +71,7 @@ pub struct CgroupState {
     pub scanned_ns: u64,
     pub memory_bytes: u64,
     pub usage_pages: u64,
+    pub host_bytes: u64,
     pub memory_known: u32,
     pub populated: u32,
     pub sparse: u32,
@@ -94,6 +96,7 @@ pub struct Event {
     pub elapsed_ns: u64,
     pub memory_bytes: u64,
     pub headroom_bytes: u64,
+    pub host_bytes: u64,
     pub muted: u64,
     pub rules: u32,
     pub memory_known: u32,
@@ -108,6 +111,7 @@ pub struct Facts {
     pub vm_flags: u64,
     pub memory_bytes: u64,
     pub headroom_bytes: u64,
+    pub host_bytes: u64,
     pub reason: u32,
     pub pressure: u32,
     pub memory_known: u32,
@@ -214,6 +218,7 @@ mod tests {
             window_ns,
             min_memory,
             headroom_factor,
+            host_factor,
             sparse_bytes,
         ]
     );
@@ -232,6 +237,7 @@ mod tests {
             scanned_ns,
             memory_bytes,
             usage_pages,
+            host_bytes,
             memory_known,
             populated,
             sparse,
@@ -256,6 +262,7 @@ mod tests {
             elapsed_ns,
             memory_bytes,
             headroom_bytes,
+            host_bytes,
             muted,
             rules,
             memory_known,
@@ -270,6 +277,7 @@ mod tests {
             vm_flags,
             memory_bytes,
             headroom_bytes,
+            host_bytes,
             reason,
             pressure,
             memory_known,

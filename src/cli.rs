@@ -135,7 +135,12 @@ pub struct RunArgs {
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub headroom_factor: u64,
 
-    /// Percentage of a limit that large folios may fill whatever the headroom; 0 to 100
+    /// The same for what the host as a whole has left; 1 to 1048576
+    #[arg(long, value_name = "K", default_value_t = 64,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub host_factor: u64,
+
+    /// Percentage of a limit, and of the host, that large folios may fill whatever the headroom; 0 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(0..=100))]
     pub limit_share: u32,
@@ -197,6 +202,7 @@ impl RunArgs {
             window_ns: nanos(self.window),
             min_memory: self.min_memory.unwrap_or(self.policy.min_memory()),
             headroom_factor: self.headroom_factor,
+            host_factor: self.host_factor,
             limit_share: self.limit_share * 1024 / 100,
             bind_khugepaged: (self.policy == Policy::Adaptive && khugepaged_fills).into(),
             sparse_bytes: self.sparse_waste,

@@ -12,7 +12,14 @@ pub const REASONS: [&str; NR_REASONS] = ["fault", "swapin", "khugepaged", "colla
 
 /// The rules, in the order of `enum mthp_rule`, which is also the order in
 /// which they are named as *the* cause when several narrow.
-pub const RULES: [&str; abi::NR_RULES] = ["pressure", "small", "sparse", "headroom", "max-order"];
+pub const RULES: [&str; abi::NR_RULES] = [
+    "pressure",
+    "small",
+    "sparse",
+    "headroom",
+    "host",
+    "max-order",
+];
 
 /// Bits of all rules, by name in [`RULES`].
 pub fn rule_names(bits: u32) -> Vec<&'static str> {

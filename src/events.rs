@@ -57,6 +57,8 @@ pub enum Line {
         elapsed_ms: u64,
         memory_bytes: Option<u64>,
         headroom_bytes: Option<u64>,
+        /// What the host could still give out; none while large folios have their share.
+        host_bytes: Option<u64>,
         /// Changes that the rate limit kept back since the last line of this cgroup.
         muted: u64,
     },
@@ -81,6 +83,7 @@ impl Line {
             elapsed_ms: event.elapsed_ns / 1_000_000,
             memory_bytes: (event.memory_known != 0).then_some(event.memory_bytes),
             headroom_bytes: (event.headroom_bytes != abi::NO_LIMIT).then_some(event.headroom_bytes),
+            host_bytes: (event.host_bytes != abi::NO_LIMIT).then_some(event.host_bytes),
             muted: event.muted,
         }
     }
@@ -106,11 +109,16 @@ impl Line {
                 elapsed_ms,
                 memory_bytes,
                 headroom_bytes,
+                host_bytes,
                 ..
             } => {
                 let facts: Vec<String> = rules
                     .iter()
                     .map(|rule| match (*rule, memory_bytes, headroom_bytes) {
+                        ("host", _, _) => format!(
+                            "host: {} available",
+                            show_size(host_bytes.unwrap_or_default())
+                        ),
                         ("pressure", _, _) => format!(
                             "pressure: {} of stall in {}",
                             show_duration(stall_ms * 1_000_000),
@@ -198,6 +206,7 @@ mod tests {
             elapsed_ns: 1_000_000_000,
             memory_bytes: 96 << 20,
             headroom_bytes: 1 << 20,
+            host_bytes: abi::NO_LIMIT,
             muted: 3,
             rules: 0b1001,
             memory_known: 1,

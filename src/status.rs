@@ -58,6 +58,7 @@ struct Settings {
     min_memory_bytes: u64,
     sparse_waste_bytes: u64,
     headroom_factor: u64,
+    host_factor: u64,
     limit_share_percent: u32,
     max_order: Option<u32>,
     narrow_advised: bool,
@@ -72,6 +73,7 @@ impl From<&abi::Tunables> for Settings {
             min_memory_bytes: t.min_memory,
             sparse_waste_bytes: t.sparse_bytes,
             headroom_factor: t.headroom_factor,
+            host_factor: t.host_factor,
             limit_share_percent: (t.limit_share * 100).div_ceil(1024),
             max_order: (t.max_order != abi::NO_MAX_ORDER).then_some(t.max_order),
             narrow_advised: t.narrow_advised != 0,
@@ -93,6 +95,8 @@ struct CgroupLine {
     elapsed_ms: u64,
     memory_bytes: Option<u64>,
     headroom_bytes: Option<u64>,
+    /// What the host could still give out when this cgroup last asked.
+    host_bytes: Option<u64>,
     #[serde(flatten)]
     huge: neighbours::Group,
     /// Requests the policies were asked about, by reason.
@@ -151,6 +155,7 @@ fn facts_of(
     let mut facts = Facts {
         orders: abi::ALL_ORDERS,
         headroom_bytes: headroom.unwrap_or(abi::NO_LIMIT),
+        host_bytes: abi::NO_LIMIT,
         pressure: inherited.into(),
         ..Facts::default()
     };
@@ -160,6 +165,7 @@ fn facts_of(
         facts.memory_known = state.memory_known;
         facts.populated = state.populated;
         facts.sparse = state.sparse;
+        facts.host_bytes = state.host_bytes;
         facts.memory_bytes =
             state.memory_bytes + current.unwrap_or(charged).saturating_sub(charged);
     }
@@ -220,6 +226,7 @@ impl CgroupLine {
             elapsed_ms: 0,
             memory_bytes: None,
             headroom_bytes: None,
+            host_bytes: None,
             huge: neighbours::Group::read(dir),
             asked: BTreeMap::new(),
             narrowed: BTreeMap::new(),
@@ -247,6 +254,9 @@ impl CgroupLine {
         self.pressure |= verdict.facts.pressure != 0;
         if verdict.facts.headroom_bytes != abi::NO_LIMIT {
             self.headroom_bytes = Some(verdict.facts.headroom_bytes);
+        }
+        if verdict.facts.host_bytes != abi::NO_LIMIT {
+            self.host_bytes = Some(verdict.facts.host_bytes);
         }
         if verdict.facts.memory_known != 0 {
             self.memory_bytes = Some(verdict.facts.memory_bytes);
@@ -316,6 +326,7 @@ fn settings_text(settings: &Settings, rules: &[&str]) -> String {
                 "headroom factor {} beyond {}% of a limit",
                 settings.headroom_factor, settings.limit_share_percent
             )),
+            "host" => parts.push(format!("host factor {}", settings.host_factor)),
             "max-order" => {
                 parts.extend(settings.max_order.map(|order| format!("max order {order}")));
             }
@@ -370,7 +381,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             },
             show_duration(c.stall_ms * 1_000_000),
             or_dash(c.memory_bytes),
-            or_dash(c.headroom_bytes),
+            or_dash(c.headroom_bytes.into_iter().chain(c.host_bytes).min()),
             c.huge.anon_thp_text(),
             c.asked.values().sum::<u64>().to_string(),
             c.narrowed_total().to_string(),
@@ -457,6 +468,7 @@ mod tests {
         window_ns: 0,
         min_memory: 0,
         headroom_factor: 1024,
+        host_factor: 64,
         sparse_bytes: 0,
     };
 

@@ -108,6 +108,7 @@ tests! {
     headroom_agrees_with_its_definition,
     headroom_is_graded_order_by_order,
     room_for_the_largest_is_room_for_all,
+    the_host_is_graded_order_by_order,
     more_headroom_never_allows_less,
     no_headroom_leaves_base_pages,
     no_limit_means_no_opinion,

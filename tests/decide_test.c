@@ -13,7 +13,7 @@ static struct mthp_facts calm(__u32 reason)
 {
 	return (struct mthp_facts){
 		.orders = MTHP_ALL_ORDERS, .memory_bytes = 100 * MIB,
-		.headroom_bytes = MTHP_NO_LIMIT, .reason = reason,
+		.headroom_bytes = MTHP_NO_LIMIT, .host_bytes = MTHP_NO_LIMIT, .reason = reason,
 		.memory_known = 1, .populated = 1,
 	};
 }
@@ -30,6 +30,7 @@ static struct mthp_facts nasty_facts(void)
 	return (struct mthp_facts){
 		.orders = nasty_u64(), .vm_flags = nasty_u64(),
 		.memory_bytes = nasty_u64(), .headroom_bytes = nasty_u64(),
+		.host_bytes = nasty_u64(),
 		.reason = random_u64() % 6, .pressure = random_u64() % 2,
 		.memory_known = random_u64() % 2, .populated = random_u64() % 2,
 		.sparse = random_u64() % 2,
@@ -46,6 +47,7 @@ static struct mthp_tunables nasty_tunables(void)
 	t.narrow_advised = random_u64() % 2;
 	t.min_memory = nasty_u64();
 	t.headroom_factor = nasty_u64();
+	t.host_factor = nasty_u64();
 	t.sparse_bytes = nasty_u64();
 	t.bind_khugepaged = random_u64() % 2;
 	t.limit_share = random_u64() % 1025;
@@ -340,7 +342,7 @@ static void headroom_is_graded_order_by_order(void)
 			__u64 need = (1ULL << (order + shift)) * t.headroom_factor;
 			__u64 up_to = (2ULL << order) - 2;
 
-				f.headroom_bytes = need;
+			f.headroom_bytes = need;
 			CHECK(decide(&f, &t) == up_to, "order %d at shift %u", order, shift);
 			f.headroom_bytes = need - 1;
 			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)),
@@ -360,6 +362,31 @@ static void room_for_the_largest_is_room_for_all(void)
 	CHECK(decide(&f, &t) == 0x1fe, "just not");
 }
 
+/* The host is a limit like any other, with a K of its own. */
+static void the_host_is_graded_order_by_order(void)
+{
+	struct mthp_tunables t = defaults();
+	__u32 rules;
+
+	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++)
+		for (int order = 1; order < 9; order++) {
+			struct mthp_facts f = calm(reason);
+			__u64 up_to = (2ULL << order) - 2;
+
+			f.host_bytes = (4096ULL << order) * t.host_factor;
+			CHECK(mthp_decide(&f, &t, &rules) == up_to, "order %d", order);
+			CHECK(rules == MTHP_RULE(HOST), "rules %x", rules);
+			f.host_bytes--;
+			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "order %d just misses", order);
+			f.headroom_bytes = 0;
+			CHECK(mthp_decide(&f, &t, &rules) == 0, "the nearer one counts");
+			t.rules &= ~MTHP_RULE(HOST);
+			f.headroom_bytes = MTHP_NO_LIMIT;
+			CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
+			t.rules = ALL_RULES;
+		}
+}
+
 static void more_headroom_never_allows_less(void)
 {
 	for (int i = 0; i < 500000; i++) {
@@ -369,6 +396,8 @@ static void more_headroom_never_allows_less(void)
 
 		high = low;
 		high.headroom_bytes = low.headroom_bytes > more ? low.headroom_bytes : more;
+		more = nasty_u64();
+		high.host_bytes = low.host_bytes > more ? low.host_bytes : more;
 		CHECK(!(decide(&low, &t) & ~decide(&high, &t)),
 		      "%llu -> %llu", low.headroom_bytes, high.headroom_bytes);
 	}
@@ -392,6 +421,7 @@ static void no_limit_means_no_opinion(void)
 	struct mthp_facts f = calm(MTHP_FAULT);
 
 	t.headroom_factor = ~0ULL;
+	t.host_factor = ~0ULL;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "even with the largest K");
 }
 
@@ -432,6 +462,7 @@ static void a_rule_that_is_off_narrows_nothing(void)
 	f.pressure = 1;
 	f.memory_bytes = 0;
 	f.headroom_bytes = 0;
+	f.host_bytes = 0;
 	f.sparse = 1;
 	t.max_order = 0;
 	for (__u32 rules = 0; rules <= ALL_RULES; rules++) {
@@ -482,6 +513,7 @@ static const struct test tests[] = {
 	TEST(headroom_agrees_with_its_definition),
 	TEST(headroom_is_graded_order_by_order),
 	TEST(room_for_the_largest_is_room_for_all),
+	TEST(the_host_is_graded_order_by_order),
 	TEST(more_headroom_never_allows_less),
 	TEST(no_headroom_leaves_base_pages),
 	TEST(no_limit_means_no_opinion),

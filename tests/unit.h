@@ -28,7 +28,7 @@ static int failures;
 	} while (0)
 
 #define ALL_RULES (MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | \
-		   MTHP_RULE(HEADROOM) | MTHP_RULE(MAX_ORDER))
+		   MTHP_RULE(HEADROOM) | MTHP_RULE(HOST) | MTHP_RULE(MAX_ORDER))
 
 static inline struct mthp_tunables defaults(void)
 {
@@ -37,6 +37,7 @@ static inline struct mthp_tunables defaults(void)
 		.page_shift = 12, .max_order = MTHP_NO_MAX_ORDER, .psi_full = 1,
 		.threshold_ns = 100 * MS, .window_ns = SEC,
 		.min_memory = 16 * MIB, .sparse_bytes = 64 * MIB, .headroom_factor = 1024,
+		.host_factor = 64,
 		.limit_share = 512, .bind_khugepaged = 1, .largest_pages = 512,
 	};
 }
