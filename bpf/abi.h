@@ -17,7 +17,7 @@
 #endif
 
 #define MTHP_MAGIC	0x6d746870u	/* "mthp" */
-#define MTHP_ABI	2u
+#define MTHP_ABI	3u
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
 #define MTHP_ALL_ORDERS	(~1ULL)
@@ -66,7 +66,10 @@ struct mthp_tunables {
 	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit */
 	__u32 bind_khugepaged;	/* 1: small and sparse hold for khugepaged too */
 	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
+	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
+	__u32 pad;
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
+	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;
 	__u64 min_memory;	/* anon+shmem bytes below which a cgroup is small */
 	__u64 headroom_factor;	/* K: a folio may take 1/K of the headroom; >= 1 */
@@ -82,6 +85,8 @@ struct mthp_stall {
 	__u64 elapsed_ns;	/* ... and the time it was gathered in */
 	__u32 high;		/* the verdict */
 	__u32 seen;		/* 0: no anchor yet */
+	__u32 hold;		/* calm windows it takes to fall; 0: high was never, or long ago */
+	__u32 calm;		/* calm windows: if high, in a row; else since hold last changed */
 };
 
 /* Value of the cgroup storage map. */
@@ -121,6 +126,8 @@ struct mthp_event {
 	__u64 muted;		/* changes not reported since the last event of this cgroup */
 	__u32 rules;		/* MTHP_RULE() bits that narrow `to` */
 	__u32 memory_known;
+	__u32 hold;		/* of the pressure verdict, as in struct mthp_stall */
+	__u32 pad;
 };
 
 #endif /* MTHP_ABI_H */

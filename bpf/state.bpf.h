@@ -204,6 +204,8 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 	e->muted = state->muted;
 	e->rules = all;
 	e->memory_known = f.memory_known;
+	e->hold = state->stall.hold;
+	e->pad = 0;
 	state->muted = 0;
 	bpf_ringbuf_submit(e, 0);
 	return 1;

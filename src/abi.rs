@@ -7,7 +7,7 @@
 /// First word of [`Tunables`].
 pub const MAGIC: u32 = 0x6d74_6870;
 /// Version of the layout and its meaning.
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 /// Headroom of a cgroup without any limit on its path.
@@ -41,7 +41,10 @@ pub struct Tunables {
     pub limit_share: u32,
     pub bind_khugepaged: u32,
     pub largest_pages: u32,
+    pub max_hold: u32,
+    pub pad: u32,
     pub threshold_ns: u64,
+    pub calm_ns: u64,
     pub window_ns: u64,
     pub min_memory: u64,
     pub headroom_factor: u64,
@@ -60,6 +63,8 @@ pub struct Stall {
     pub elapsed_ns: u64,
     pub high: u32,
     pub seen: u32,
+    pub hold: u32,
+    pub calm: u32,
 }
 
 /// `struct mthp_cgroup`: what the programs keep per cgroup.
@@ -100,6 +105,8 @@ pub struct Event {
     pub muted: u64,
     pub rules: u32,
     pub memory_known: u32,
+    pub hold: u32,
+    pub pad: u32,
 }
 
 /// `struct mthp_facts`: input of the decision.
@@ -214,7 +221,10 @@ mod tests {
             limit_share,
             bind_khugepaged,
             largest_pages,
+            max_hold,
+            pad,
             threshold_ns,
+            calm_ns,
             window_ns,
             min_memory,
             headroom_factor,
@@ -226,7 +236,16 @@ mod tests {
         stall_matches_the_header,
         "mthp_stall",
         Stall,
-        [anchor_ns, anchor_stall_ns, stall_ns, elapsed_ns, high, seen,]
+        [
+            anchor_ns,
+            anchor_stall_ns,
+            stall_ns,
+            elapsed_ns,
+            high,
+            seen,
+            hold,
+            calm,
+        ]
     );
     layout!(
         cgroup_state_matches_the_header,
@@ -266,6 +285,8 @@ mod tests {
             muted,
             rules,
             memory_known,
+            hold,
+            pad,
         ]
     );
     layout!(

@@ -71,6 +71,15 @@ impl Policy {
         }
     }
 
+    /// Calm windows that a verdict of pressure may come to need: the proposal's rule knows
+    /// no back-off.
+    fn max_hold(self) -> u32 {
+        match self {
+            Policy::Reactive => 1,
+            Policy::Adaptive | Policy::Headroom => 64,
+        }
+    }
+
     /// Does it judge by PSI, and so need the scan?
     pub fn needs_psi(self) -> bool {
         !matches!(self, Policy::Headroom)
@@ -112,6 +121,12 @@ pub struct RunArgs {
     /// Window of the pressure rule and interval of the scan; 100ms to 10s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     pub window: Duration,
+
+    /// Calm windows in a row that the verdict of high pressure may come to need before it falls:
+    /// one at first, twice as many each time pressure is soon back; 1 to 1024 [default: 64;
+    /// reactive: 1]
+    #[arg(long, value_name = "WINDOWS", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub max_hold: Option<u32>,
 
     /// Anon+shmem below which a cgroup is small; 0 turns the rule off [default: 16M; adaptive: 8M]
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
@@ -192,13 +207,18 @@ impl RunArgs {
         khugepaged_fills: bool,
     ) -> abi::Tunables {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let max_hold = self.max_hold.unwrap_or(self.policy.max_hold());
+        let threshold_ns = nanos(self.threshold);
         abi::Tunables {
             page_shift: sizes.page_shift,
             largest_pages: 1 << sizes.largest(),
             max_order: self.max_order.unwrap_or(abi::NO_MAX_ORDER),
             narrow_advised: self.narrow_advised.into(),
             psi_full: (self.pressure == Pressure::Full).into(),
-            threshold_ns: nanos(self.threshold),
+            max_hold,
+            threshold_ns,
+            // Hysteresis belongs to the back-off: without one a window is calm or high.
+            calm_ns: threshold_ns / if max_hold > 1 { 2 } else { 1 },
             window_ns: nanos(self.window),
             min_memory: self.min_memory.unwrap_or(self.policy.min_memory()),
             headroom_factor: self.headroom_factor,
@@ -252,6 +272,8 @@ mod tests {
         let reactive = run(&["--policy", "reactive"]).unwrap();
         let theirs = reactive.tunables(&own, &sizes, true);
         assert_eq!(theirs.min_memory, 16 << 20);
+        assert_eq!((t.max_hold, t.calm_ns), (64, 50_000_000));
+        assert_eq!((theirs.max_hold, theirs.calm_ns), (1, 100_000_000));
         assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
         assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
         assert_eq!((t.psi_full, t.narrow_advised), (1, 0));
@@ -270,6 +292,8 @@ mod tests {
             ["--window", "1"],
             ["--min-memory", "1+1"],
             ["--min-memory", "16777216T"],
+            ["--max-hold", "0"],
+            ["--max-hold", "1025"],
             ["--max-order", "63"],
             ["--max-order", "-1"],
             ["--headroom-factor", "0"],
@@ -291,6 +315,8 @@ mod tests {
             ["--window", "100ms"],
             ["--window", "10s"],
             ["--min-memory", "0"],
+            ["--max-hold", "1"],
+            ["--max-hold", "1024"],
             ["--max-order", "0"],
             ["--max-order", "62"],
             ["--headroom-factor", "1048576"],

@@ -55,6 +55,8 @@ pub enum Line {
         orders: Orders,
         stall_ms: u64,
         elapsed_ms: u64,
+        /// Calm windows that the pressure verdict needs to fall.
+        hold_windows: u32,
         memory_bytes: Option<u64>,
         headroom_bytes: Option<u64>,
         /// What the host could still give out; none while large folios have their share.
@@ -81,6 +83,7 @@ impl Line {
             orders: sizes.real(&event.to).into(),
             stall_ms: event.stall_ns / 1_000_000,
             elapsed_ms: event.elapsed_ns / 1_000_000,
+            hold_windows: event.hold,
             memory_bytes: (event.memory_known != 0).then_some(event.memory_bytes),
             headroom_bytes: (event.headroom_bytes != abi::NO_LIMIT).then_some(event.headroom_bytes),
             host_bytes: (event.host_bytes != abi::NO_LIMIT).then_some(event.host_bytes),
@@ -107,6 +110,7 @@ impl Line {
                 rules,
                 stall_ms,
                 elapsed_ms,
+                hold_windows,
                 memory_bytes,
                 headroom_bytes,
                 host_bytes,
@@ -120,9 +124,13 @@ impl Line {
                             show_size(host_bytes.unwrap_or_default())
                         ),
                         ("pressure", _, _) => format!(
-                            "pressure: {} of stall in {}",
+                            "pressure: {} of stall in {}{}",
                             show_duration(stall_ms * 1_000_000),
-                            show_duration(elapsed_ms * 1_000_000)
+                            show_duration(elapsed_ms * 1_000_000),
+                            match hold_windows {
+                                0 | 1 => String::new(),
+                                more => format!(", held for {more} calm windows"),
+                            }
                         ),
                         ("small", Some(bytes), _) => {
                             format!("small: {} of anon+shmem", show_size(*bytes))
@@ -210,6 +218,8 @@ mod tests {
             muted: 3,
             rules: 0b1001,
             memory_known: 1,
+            hold: 4,
+            pad: 0,
         }
     }
 
@@ -224,7 +234,8 @@ mod tests {
         let line = Line::decision(&event(), "/redis".to_owned(), &X86);
         assert_eq!(
             printed(&line, false),
-            "[   12.345] /redis: all -> 4K (pressure: 230ms of stall in 1s; \
+            "[   12.345] /redis: all -> 4K (pressure: 230ms of stall in 1s, \
+             held for 4 calm windows; \
              headroom: 1M to the nearest limit)\n"
         );
     }
@@ -246,6 +257,7 @@ mod tests {
         assert_eq!(value["orders"]["collapse"], 0x3fc);
         assert_eq!(value["memory_bytes"], 96 << 20);
         assert_eq!(value["muted"], 3);
+        assert_eq!(value["hold_windows"], 4);
     }
 
     #[test]

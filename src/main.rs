@@ -15,6 +15,7 @@ mod orders;
 mod policies;
 mod psi;
 mod run;
+mod settings;
 mod status;
 mod support;
 mod units;

@@ -23,6 +23,7 @@ use crate::events::Orders;
 use crate::neighbours;
 use crate::orders::Sizes;
 use crate::policies::{self, Policy};
+use crate::settings::Settings;
 use crate::units::{show_duration, show_size};
 
 /// The whole answer.
@@ -49,38 +50,6 @@ struct PolicyLine {
     settings: Option<Settings>,
 }
 
-/// The constants a policy was loaded with.
-#[derive(Debug, Serialize)]
-struct Settings {
-    pressure: &'static str,
-    threshold_ms: u64,
-    window_ms: u64,
-    min_memory_bytes: u64,
-    sparse_waste_bytes: u64,
-    headroom_factor: u64,
-    host_factor: u64,
-    limit_share_percent: u32,
-    max_order: Option<u32>,
-    narrow_advised: bool,
-}
-
-impl From<&abi::Tunables> for Settings {
-    fn from(t: &abi::Tunables) -> Self {
-        Settings {
-            pressure: if t.psi_full == 1 { "full" } else { "some" },
-            threshold_ms: t.threshold_ns / 1_000_000,
-            window_ms: t.window_ns / 1_000_000,
-            min_memory_bytes: t.min_memory,
-            sparse_waste_bytes: t.sparse_bytes,
-            headroom_factor: t.headroom_factor,
-            host_factor: t.host_factor,
-            limit_share_percent: (t.limit_share * 100).div_ceil(1024),
-            max_order: (t.max_order != abi::NO_MAX_ORDER).then_some(t.max_order),
-            narrow_advised: t.narrow_advised != 0,
-        }
-    }
-}
-
 /// One cgroup that at least one policy binds.
 #[derive(Debug, Serialize)]
 struct CgroupLine {
@@ -93,6 +62,11 @@ struct CgroupLine {
     pressure: bool,
     stall_ms: u64,
     elapsed_ms: u64,
+    /// Calm windows in a row that the pressure verdict needs to fall; 0: high was never,
+    /// or long ago.
+    hold_windows: u32,
+    /// Those it has had.
+    calm_windows: u32,
     memory_bytes: Option<u64>,
     headroom_bytes: Option<u64>,
     /// What the host could still give out when this cgroup last asked.
@@ -224,6 +198,8 @@ impl CgroupLine {
             pressure: false,
             stall_ms: 0,
             elapsed_ms: 0,
+            hold_windows: 0,
+            calm_windows: 0,
             memory_bytes: None,
             headroom_bytes: None,
             host_bytes: None,
@@ -264,6 +240,10 @@ impl CgroupLine {
         let Some(state) = &verdict.state else { return };
         self.stall_ms = self.stall_ms.max(state.stall.stall_ns / 1_000_000);
         self.elapsed_ms = self.elapsed_ms.max(state.stall.elapsed_ns / 1_000_000);
+        if state.stall.hold >= self.hold_windows {
+            self.hold_windows = state.stall.hold;
+            self.calm_windows = state.stall.calm;
+        }
         for (r, reason) in decide::REASONS.into_iter().enumerate() {
             *self.asked.entry(reason).or_default() += state.asked[r];
             for (rule, &count) in decide::RULES.into_iter().zip(&state.narrowed[r]) {
@@ -276,6 +256,20 @@ impl CgroupLine {
                         .or_default() += count;
                 }
             }
+        }
+    }
+
+    /// The rules that narrow; of a verdict that is held also how far it is from its end.
+    fn why_text(&self) -> String {
+        let names = self.rules.iter().map(|rule| match *rule {
+            "pressure" if self.hold_windows > 1 => {
+                format!("pressure({}/{})", self.calm_windows, self.hold_windows)
+            }
+            other => other.to_owned(),
+        });
+        match names.collect::<Vec<_>>() {
+            none if none.is_empty() => "-".to_owned(),
+            some => some.join("+"),
         }
     }
 
@@ -304,48 +298,13 @@ fn policy_line(policy: &Policy, names: &Names) -> PolicyLine {
     }
 }
 
-fn settings_text(settings: &Settings, rules: &[&str]) -> String {
-    let mut parts = Vec::new();
-    for rule in rules {
-        match *rule {
-            "pressure" => parts.push(format!(
-                "pressure {} {} in {}",
-                settings.pressure,
-                show_duration(settings.threshold_ms * 1_000_000),
-                show_duration(settings.window_ms * 1_000_000)
-            )),
-            "small" => parts.push(format!(
-                "small below {}",
-                show_size(settings.min_memory_bytes)
-            )),
-            "sparse" => parts.push(format!(
-                "sparse from {} of waste",
-                show_size(settings.sparse_waste_bytes)
-            )),
-            "headroom" => parts.push(format!(
-                "headroom factor {} beyond {}% of a limit",
-                settings.headroom_factor, settings.limit_share_percent
-            )),
-            "host" => parts.push(format!("host factor {}", settings.host_factor)),
-            "max-order" => {
-                parts.extend(settings.max_order.map(|order| format!("max order {order}")));
-            }
-            _ => {}
-        }
-    }
-    if settings.narrow_advised {
-        parts.push("advised memory too".to_owned());
-    }
-    parts.join(", ")
-}
-
 fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if report.policies.is_empty() {
         return writeln!(out, "no policy is attached");
     }
     for p in &report.policies {
         let what = match &p.settings {
-            Some(settings) => settings_text(settings, &p.rules),
+            Some(settings) => settings.text(&p.rules),
             None => "not of this version of mthp_ext: what it decides cannot be told".to_owned(),
         };
         writeln!(
@@ -374,11 +333,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         [
             c.cgroup.clone(),
             c.allowed.clone(),
-            if c.rules.is_empty() {
-                "-".to_owned()
-            } else {
-                c.rules.join("+")
-            },
+            c.why_text(),
             show_duration(c.stall_ms * 1_000_000),
             or_dash(c.memory_bytes),
             or_dash(c.headroom_bytes.into_iter().chain(c.host_bytes).min()),
@@ -464,7 +419,10 @@ mod tests {
         limit_share: 512,
         bind_khugepaged: 0,
         largest_pages: 512,
+        max_hold: 1,
+        pad: 0,
         threshold_ns: 0,
+        calm_ns: 0,
         window_ns: 0,
         min_memory: 0,
         headroom_factor: 1024,
@@ -518,6 +476,18 @@ mod tests {
             (1, 0, 0)
         );
         assert_eq!(facts.headroom_bytes, abi::NO_LIMIT);
+    }
+
+    #[test]
+    fn a_held_verdict_shows_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        assert_eq!(line.why_text(), "-");
+        line.rules = vec!["pressure", "small"];
+        line.hold_windows = 1;
+        assert_eq!(line.why_text(), "pressure+small");
+        (line.hold_windows, line.calm_windows) = (8, 3);
+        assert_eq!(line.why_text(), "pressure(3/8)+small");
     }
 
     #[test]

@@ -130,4 +130,11 @@ tests! {
     the_anchor_moves_once_per_window,
     a_total_that_begins_anew_is_no_pressure,
     extreme_samples_do_not_overflow,
+    a_single_burst_is_left_after_one_window,
+    a_square_wave_flips_it_a_few_times_only,
+    no_course_makes_it_flap,
+    the_hold_doubles_up_to_its_bound_and_is_forgotten,
+    between_calm_and_high_nothing_changes,
+    a_late_scan_counts_all_its_windows,
+    without_back_off_each_calm_window_ends_it,
 }

@@ -204,6 +204,8 @@ fn status_tells_policy_settings_and_decisions() {
         "8",
         "--pressure",
         "some",
+        "--max-hold",
+        "8",
         "--narrow-advised",
     ];
     let _ext = Ext::run(&group, &args);
@@ -216,7 +218,7 @@ fn status_tells_policy_settings_and_decisions() {
     assert_eq!(policy["root"], group.name());
     assert_eq!(policy["readable"], true);
     let expected = serde_json::json!({
-        "pressure": "some", "threshold_ms": 50, "window_ms": 2000,
+        "pressure": "some", "threshold_ms": 50, "window_ms": 2000, "max_hold_windows": 8,
         "min_memory_bytes": 8 * MIB, "sparse_waste_bytes": 64 * MIB,
         "headroom_factor": 512, "host_factor": 64, "limit_share_percent": 2, "max_order": 8,
         "narrow_advised": true,

@@ -200,6 +200,25 @@ fn a_calm_window_brings_everything_back() {
     assert_eq!(worker.huge(), 8 * MIB);
 }
 
+/// Held by the clock of the windows: no call of the daemon, no wall time is judged.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn pressure_that_comes_and_goes_is_held_longer_each_time() {
+    world();
+    let group = Group::new("wave");
+    let back_off = ["--max-hold", "64", "--window", "500ms"];
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &back_off]));
+    for hold in [1, 2, 4, 8] {
+        let worker = stall(&group);
+        let line = ext.decision(&group, "pressure");
+        assert_eq!(line["hold_windows"], hold, "{line}");
+        let _worker = relieve(&group, worker);
+        let line = ext.decision(&group, "none");
+        assert_eq!(line["to"], "all");
+    }
+    assert_eq!(status_of(&group)["hold_windows"], 8);
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_new_cgroup_takes_its_parents_verdict() {

@@ -147,6 +147,10 @@ static void extreme_samples_do_not_overflow(void)
 
 		t.window_ns = 1 + nasty_u64() % (10 * SEC);
 		t.threshold_ns = 1 + nasty_u64() % t.window_ns;
+		t.calm_ns = t.threshold_ns / 2;
+		t.max_hold = 1 + nasty_u64() % 1024;
+		s.hold = nasty_u64() % (t.max_hold + 1);
+		s.calm = nasty_u64() % t.max_hold;
 		mthp_stall_step(&s, now, total, 0, &t);
 		if (now < from || total < stall_from) {
 			CHECK(!s.high, "backwards");
@@ -156,6 +160,164 @@ static void extreme_samples_do_not_overflow(void)
 		least = (unsigned __int128)t.threshold_ns * elapsed;
 		CHECK((int)s.high == ((unsigned __int128)(total - stall_from) * t.window_ns >= least),
 		      "stall %llu in %llu", total - stall_from, elapsed);
+	}
+}
+
+/* A cgroup whose stall is told window by window, in percent of the window. */
+struct course {
+	struct mthp_tunables t;
+	struct mthp_stall s;
+	__u64 now, total;
+	unsigned int rises, falls;
+};
+
+static void begin(struct course *c)
+{
+	*c = (struct course){ .t = defaults(), .now = SEC };
+	mthp_stall_step(&c->s, c->now, 0, 0, &c->t);
+}
+
+static void windows(struct course *c, unsigned int count, unsigned int percent)
+{
+	for (; count; count--) {
+		__u32 before = c->s.high;
+
+		c->now += c->t.window_ns;
+		c->total += c->t.window_ns * percent / 100;
+		mthp_stall_step(&c->s, c->now, c->total, 0, &c->t);
+		c->rises += !before && c->s.high;
+		c->falls += before && !c->s.high;
+	}
+}
+
+static void a_single_burst_is_left_after_one_window(void)
+{
+	for (unsigned int length = 1; length < 100; length++) {
+		struct course c;
+
+		begin(&c);
+		windows(&c, length, 50);
+		CHECK(c.s.high, "%u windows of stall", length);
+		windows(&c, 1, 0);
+		CHECK(!c.s.high, "one calm window after %u of stall", length);
+	}
+}
+
+/* Without back-off it would rise 1000 times.  The bound of the hold bounds the wave, too. */
+static void a_square_wave_flips_it_a_few_times_only(void)
+{
+	for (unsigned int half = 1; half < 64; half++) {
+		struct course c;
+		unsigned int log2 = 0;
+
+		begin(&c);
+		for (int turn = 0; turn < 1000; turn++) {
+			windows(&c, half, 50);
+			windows(&c, half, 0);
+		}
+		while (1u << log2 < half)
+			log2++;
+		/* A hold as long as the calm half is met exactly once more. */
+		CHECK(c.rises <= log2 + 2, "%u windows each: %u rises", half, c.rises);
+		CHECK(c.rises > log2, "%u windows each: %u rises", half, c.rises);
+	}
+}
+
+/* Whatever comes, a rise is paid for by calm: 64 windows each but for the first few. */
+static void no_course_makes_it_flap(void)
+{
+	for (int run = 0; run < 300; run++) {
+		struct course c;
+		__u64 mean = 1 + random_u64() % 100;
+		unsigned int least;
+
+		begin(&c);
+		while (c.now < 20000 * SEC) {
+			windows(&c, 1 + random_u64() % 3, 10 + random_u64() % 90);
+			windows(&c, 1 + random_u64() % (2 * mean), random_u64() % 10);
+		}
+		least = c.now / SEC / 64 * 3 + 7;
+		CHECK(c.rises <= least, "%u rises in %llu windows", c.rises, c.now / SEC);
+		CHECK(c.rises - c.falls <= 1, "%u rises, %u falls", c.rises, c.falls);
+	}
+}
+
+static void the_hold_doubles_up_to_its_bound_and_is_forgotten(void)
+{
+	struct course c;
+
+	begin(&c);
+	CHECK(c.s.hold == 0, "nothing learned: %u", c.s.hold);
+	for (__u32 hold = 1; hold <= 256; hold *= 2) {
+		__u32 bound = hold < 64 ? hold : 64;
+
+		windows(&c, 1, 50);
+		CHECK(c.s.hold == bound, "%u, not %u", c.s.hold, bound);
+		windows(&c, bound - 1, 0);
+		CHECK(c.s.high, "%u calm windows are not %u", bound - 1, bound);
+		windows(&c, 1, 0);
+		CHECK(!c.s.high, "%u are", bound);
+	}
+	for (__u32 hold = 64; hold; hold /= 2) {
+		windows(&c, 63, 0);
+		CHECK(c.s.hold == hold, "63 calm windows: %u", c.s.hold);
+		windows(&c, 1, 0);
+		CHECK(c.s.hold == hold / 2, "64 calm windows: %u", c.s.hold);
+	}
+	windows(&c, 1, 50);
+	CHECK(c.s.hold == 1, "as at first: %u", c.s.hold);
+}
+
+/* Hysteresis: between half the threshold and all of it a verdict stays what it is. */
+static void between_calm_and_high_nothing_changes(void)
+{
+	struct course c;
+
+	begin(&c);
+	windows(&c, 100, 9);
+	CHECK(!c.s.high, "9 %% is not high");
+	windows(&c, 1, 10);
+	CHECK(c.s.high, "10 %% is");
+	windows(&c, 100, 5);
+	CHECK(c.s.high, "5 %% is not calm");
+	windows(&c, 1, 4);
+	CHECK(!c.s.high, "4 %% is");
+	windows(&c, 1, 50);
+	windows(&c, 1, 0);
+	CHECK(c.s.high && c.s.calm == 1, "one of two");
+	windows(&c, 1, 5);
+	CHECK(c.s.high && c.s.calm == 0, "not in a row");
+}
+
+/* A scan that comes late saw as many windows as it was late. */
+static void a_late_scan_counts_all_its_windows(void)
+{
+	struct course c;
+
+	begin(&c);
+	for (int i = 0; i < 3; i++) {
+		windows(&c, 1, 50);
+		windows(&c, 4, 0);
+	}
+	windows(&c, 1, 50);
+	CHECK(c.s.hold == 8, "%u", c.s.hold);
+	mthp_stall_step(&c.s, c.now + 7 * SEC + 900 * MS, c.total, 0, &c.t);
+	CHECK(c.s.high && c.s.calm == 7, "%u calm windows", c.s.calm);
+	mthp_stall_step(&c.s, c.now + 3600 * SEC, c.total, 0, &c.t);
+	CHECK(!c.s.high && !c.s.hold, "an hour of calm: %u", c.s.hold);
+}
+
+static void without_back_off_each_calm_window_ends_it(void)
+{
+	struct course c;
+
+	begin(&c);
+	c.t.max_hold = 1;
+	c.t.calm_ns = c.t.threshold_ns;
+	for (unsigned int turn = 1; turn <= 100; turn++) {
+		windows(&c, 1, 10);
+		windows(&c, 1, 9);
+		CHECK(c.rises == turn && c.falls == turn, "turn %u: %u, %u", turn, c.rises, c.falls);
 	}
 }
 
@@ -170,6 +332,13 @@ static const struct test tests[] = {
 	TEST(the_anchor_moves_once_per_window),
 	TEST(a_total_that_begins_anew_is_no_pressure),
 	TEST(extreme_samples_do_not_overflow),
+	TEST(a_single_burst_is_left_after_one_window),
+	TEST(a_square_wave_flips_it_a_few_times_only),
+	TEST(no_course_makes_it_flap),
+	TEST(the_hold_doubles_up_to_its_bound_and_is_forgotten),
+	TEST(between_calm_and_high_nothing_changes),
+	TEST(a_late_scan_counts_all_its_windows),
+	TEST(without_back_off_each_calm_window_ends_it),
 };
 
 int main(int argc, char **argv)

@@ -35,7 +35,7 @@ static inline struct mthp_tunables defaults(void)
 	return (struct mthp_tunables){
 		.magic = MTHP_MAGIC, .abi = MTHP_ABI, .rules = ALL_RULES,
 		.page_shift = 12, .max_order = MTHP_NO_MAX_ORDER, .psi_full = 1,
-		.threshold_ns = 100 * MS, .window_ns = SEC,
+		.max_hold = 64, .threshold_ns = 100 * MS, .calm_ns = 50 * MS, .window_ns = SEC,
 		.min_memory = 16 * MIB, .sparse_bytes = 64 * MIB, .headroom_factor = 1024,
 		.host_factor = 64,
 		.limit_share = 512, .bind_khugepaged = 1, .largest_pages = 512,

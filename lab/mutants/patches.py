@@ -48,6 +48,7 @@ RULES: dict[str, str] = {
     "psi-off": "the kfuncs do nothing where pressure is not tracked",
     "unknown-reason": "a reason that the program does not know passes unchanged",
     "baseline": "the first sample of a stall total is history",
+    "no-flapping": "a verdict that is soon back takes longer to fall each time",
     "empty-cgroup": "a cgroup without processes is not small",
     "bounded-retry": "reading the iterator ends whatever it answers",
     "overflow": "sizes are refused before they wrap",
