@@ -67,7 +67,7 @@ struct mthp_tunables {
 	__u32 bind_khugepaged;	/* 1: small and sparse hold for khugepaged too */
 	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
 	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
-	__u32 pad;
+	__u32 narrow_collapse;	/* 1: the rules bind forced collapse as well */
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;

@@ -113,9 +113,8 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 }
 
 /*
- * The kernel's reasons, whose values CO-RE supplies.  Forced collapse is nobody's
- * business but the program's that asked for it, and a reason that is not known
- * here passes.
+ * The kernel's reasons, whose values CO-RE supplies.  One that is not known here
+ * passes.
  */
 static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type,
 						 unsigned long vm_flags,
@@ -127,6 +126,8 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type
 		return mthp_answer_for(MTHP_KHUGEPAGED, cgrp, vm_flags, orders);
 	if (bpf_core_enum_value_exists(enum tva_type, TVA_SWAPIN) && MTHP_IS(type, TVA_SWAPIN))
 		return mthp_answer_for(MTHP_SWAPIN, cgrp, vm_flags, orders);
+	if (MTHP_IS(type, TVA_FORCED_COLLAPSE))
+		return mthp_answer_for(MTHP_COLLAPSE, cgrp, vm_flags, orders);
 	return orders;
 }
 

@@ -33,13 +33,13 @@ struct mthp_facts {
 
 /*
  * Do the rules bind this request at all?  Forced collapse is the program's own
- * explicit wish, and so is MADV_HUGEPAGE unless the admin said otherwise.  A
+ * explicit wish, and so is MADV_HUGEPAGE, unless the admin said otherwise.  A
  * reason this version does not know must pass unchanged.
  */
 static __always_inline int mthp_governed(__u32 reason, __u64 vm_flags,
 					 const struct mthp_tunables *t)
 {
-	if (reason >= MTHP_COLLAPSE)
+	if (reason > MTHP_COLLAPSE || (reason == MTHP_COLLAPSE && !t->narrow_collapse))
 		return 0;
 	return t->narrow_advised || !(vm_flags & MTHP_VM_HUGEPAGE);
 }
@@ -111,11 +111,12 @@ static __always_inline int mthp_pressed(const struct mthp_facts *f,
 /*
  * The reasons whose new folio may be mostly empty.  Swapping in brings back what was
  * in use.  khugepaged depends on its setting: by default it takes a region with one
- * page in it for good enough.
+ * page in it for good enough.  Forced collapse always does.
  */
 static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct mthp_tunables *t)
 {
-	return reason == MTHP_FAULT || (reason == MTHP_KHUGEPAGED && t->bind_khugepaged);
+	return reason == MTHP_FAULT || reason == MTHP_COLLAPSE ||
+	       (reason == MTHP_KHUGEPAGED && t->bind_khugepaged);
 }
 
 /*

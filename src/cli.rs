@@ -164,6 +164,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub narrow_advised: bool,
 
+    /// Let the rules bind huge pages that a program makes by force (MADV_COLLAPSE) as well
+    #[arg(long)]
+    pub narrow_collapse: bool,
+
     /// Print JSON lines instead of text
     #[arg(long)]
     pub json: bool,
@@ -214,6 +218,7 @@ impl RunArgs {
             largest_pages: 1 << sizes.largest(),
             max_order: self.max_order.unwrap_or(abi::NO_MAX_ORDER),
             narrow_advised: self.narrow_advised.into(),
+            narrow_collapse: self.narrow_collapse.into(),
             psi_full: (self.pressure == Pressure::Full).into(),
             max_hold,
             threshold_ns,
@@ -276,7 +281,7 @@ mod tests {
         assert_eq!((theirs.max_hold, theirs.calm_ns), (1, 100_000_000));
         assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
         assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
-        assert_eq!((t.psi_full, t.narrow_advised), (1, 0));
+        assert_eq!((t.psi_full, t.narrow_advised, t.narrow_collapse), (1, 0, 0));
         assert_eq!((t.max_order, t.headroom_factor), (abi::NO_MAX_ORDER, 1024));
     }
 

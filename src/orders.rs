@@ -94,9 +94,18 @@ impl Sizes {
         list.join("+")
     }
 
-    /// Name of a decision: one mask if all governed reasons agree, else each
-    /// that differs from the widest.  Forced collapse is free and not named.
+    /// Name of a decision: one mask if all usual reasons agree, else each that
+    /// differs from the widest.  Forced collapse is named where it is not free.
     pub fn decision_name(&self, masks: &[u64; NR_REASONS]) -> String {
+        let collapse = self.mask_name(masks[NR_REASONS - 1]);
+        let usual = self.usual_name(masks);
+        if collapse == "all" {
+            return usual;
+        }
+        format!("{usual},collapse:{collapse}")
+    }
+
+    fn usual_name(&self, masks: &[u64; NR_REASONS]) -> String {
         let [fault, swapin, khugepaged, _] = self.real(masks);
         if fault == swapin && swapin == khugepaged {
             return self.mask_name(fault);
@@ -162,7 +171,13 @@ mod tests {
         assert_eq!(X86.decision_name(&[!1; 4]), "all");
         assert_eq!(X86.decision_name(&[0, !1, !1, !1]), "4K-on-fault");
         assert_eq!(X86.decision_name(&[0, 0, 0, !1]), "4K");
-        assert_eq!(X86.decision_name(&[0xff; 4]), "512K-max");
+        assert_eq!(X86.decision_name(&[0xff, 0xff, 0xff, !1]), "512K-max");
+        assert_eq!(
+            X86.decision_name(&[0xff; 4]),
+            "512K-max,collapse:512K-max",
+            "forced collapse is free unless it says otherwise"
+        );
+        assert_eq!(X86.decision_name(&[!1, !1, !1, 0]), "all,collapse:4K");
         assert_eq!(
             X86.decision_name(&[0, 0xff, 0xff, !1]),
             "4K-on-fault,512K-max"

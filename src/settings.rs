@@ -20,6 +20,7 @@ pub struct Settings {
     limit_share_percent: u32,
     max_order: Option<u32>,
     narrow_advised: bool,
+    narrow_collapse: bool,
 }
 
 impl From<&abi::Tunables> for Settings {
@@ -36,6 +37,7 @@ impl From<&abi::Tunables> for Settings {
             limit_share_percent: (t.limit_share * 100).div_ceil(1024),
             max_order: (t.max_order != abi::NO_MAX_ORDER).then_some(t.max_order),
             narrow_advised: t.narrow_advised != 0,
+            narrow_collapse: t.narrow_collapse != 0,
         }
     }
 }
@@ -74,6 +76,9 @@ impl Settings {
         }
         if self.narrow_advised {
             parts.push("advised memory too".to_owned());
+        }
+        if self.narrow_collapse {
+            parts.push("forced collapse too".to_owned());
         }
         parts.join(", ")
     }

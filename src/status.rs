@@ -420,7 +420,7 @@ mod tests {
         bind_khugepaged: 0,
         largest_pages: 512,
         max_hold: 1,
-        pad: 0,
+        narrow_collapse: 0,
         threshold_ns: 0,
         calm_ns: 0,
         window_ns: 0,

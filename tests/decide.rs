@@ -92,6 +92,7 @@ tests! {
     rules_are_named_iff_they_narrow,
     unknown_reason_passes_unchanged,
     forced_collapse_is_free,
+    forced_collapse_is_bound_on_request,
     advised_memory_is_left_alone,
     advised_memory_is_bound_on_request,
     calm_and_large_gets_everything,

@@ -45,6 +45,7 @@ static struct mthp_tunables nasty_tunables(void)
 	t.page_shift = page_shifts[random_u64() % 3];
 	t.max_order = random_u64() % 66;
 	t.narrow_advised = random_u64() % 2;
+	t.narrow_collapse = random_u64() % 2;
 	t.min_memory = nasty_u64();
 	t.headroom_factor = nasty_u64();
 	t.host_factor = nasty_u64();
@@ -111,7 +112,24 @@ static void forced_collapse_is_free(void)
 		struct mthp_tunables t = nasty_tunables();
 
 		f.reason = MTHP_COLLAPSE;
+		t.narrow_collapse = 0;
 		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
+	}
+}
+
+/* Then it is bound like a fault, which fills with zeroes as well. */
+static void forced_collapse_is_bound_on_request(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		__u64 collapse;
+
+		t.narrow_collapse = 1;
+		f.reason = MTHP_COLLAPSE;
+		collapse = decide(&f, &t);
+		f.reason = MTHP_FAULT;
+		CHECK(decide(&f, &t) == collapse, "offer %llx: %llx", f.orders, collapse);
 	}
 }
 
@@ -497,6 +515,7 @@ static const struct test tests[] = {
 	TEST(rules_are_named_iff_they_narrow),
 	TEST(unknown_reason_passes_unchanged),
 	TEST(forced_collapse_is_free),
+	TEST(forced_collapse_is_bound_on_request),
 	TEST(advised_memory_is_left_alone),
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),

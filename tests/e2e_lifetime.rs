@@ -207,6 +207,7 @@ fn status_tells_policy_settings_and_decisions() {
         "--max-hold",
         "8",
         "--narrow-advised",
+        "--narrow-collapse",
     ];
     let _ext = Ext::run(&group, &args);
     let mut worker = Worker::new(&group);
@@ -221,7 +222,7 @@ fn status_tells_policy_settings_and_decisions() {
         "pressure": "some", "threshold_ms": 50, "window_ms": 2000, "max_hold_windows": 8,
         "min_memory_bytes": 8 * MIB, "sparse_waste_bytes": 64 * MIB,
         "headroom_factor": 512, "host_factor": 64, "limit_share_percent": 2, "max_order": 8,
-        "narrow_advised": true,
+        "narrow_advised": true, "narrow_collapse": true,
     });
     assert_eq!(policy["settings"], expected);
     let line = status_of(&group);

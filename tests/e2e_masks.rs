@@ -3,6 +3,8 @@
 
 mod common;
 
+use nix::errno::Errno;
+
 use common::ext::{Ext, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, Worker};
 use common::{Group, Khugepaged, MIB, count, eventually, world};
@@ -296,6 +298,29 @@ fn advised_memory_is_left_alone_unless_asked_otherwise() {
         assert_eq!(worker.advise(MADV_HUGEPAGE), 0);
         worker.touch(8 * MIB);
         assert_eq!(worker.huge(), huge, "{args:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn forced_collapse_is_left_alone_unless_asked_otherwise() {
+    world();
+    let small = ["--policy", "reactive"];
+    for (more, errno, huge) in [
+        (&[][..], 0, 8 * MIB),
+        (&["--narrow-collapse"][..], Errno::EINVAL as u64, 0),
+    ] {
+        let group = Group::new("forced");
+        let mut worker = Worker::new(&group);
+        worker.fill(MIB);
+        let ext = Ext::run(&group, &[&small[..], more].concat());
+        ext.decision(&group, "small");
+        worker.fill(8 * MIB);
+        assert_eq!(worker.huge(), 0);
+        assert_eq!(worker.advise(MADV_COLLAPSE), errno, "{more:?}");
+        assert_eq!(worker.huge(), huge, "{more:?}");
+        let line = status_of(&group);
+        assert_eq!(line["narrowed"]["collapse"].is_null(), errno == 0, "{line}");
     }
 }
 
