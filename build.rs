@@ -8,7 +8,7 @@ use std::{env, fs};
 use libbpf_cargo::SkeletonBuilder;
 
 /// One object per policy: bpf/NAME.bpf.c.
-const POLICIES: [&str; 3] = ["adaptive", "headroom", "reactive"];
+const POLICIES: [&str; 4] = ["adaptive", "fixed", "headroom", "reactive"];
 
 /// Oldest clang that compiles the policies into something the verifier takes.
 const OLDEST_CLANG: u32 = 17;

@@ -60,7 +60,6 @@ struct mthp_tunables {
 	__u32 abi;		/* MTHP_ABI */
 	__u32 rules;		/* MTHP_RULE() bits that are on */
 	__u32 page_shift;	/* of the base page: 12, 14 or 16 */
-	__u32 max_order;	/* largest order ever allowed */
 	__u32 narrow_advised;	/* 1: the rules bind MADV_HUGEPAGE memory as well */
 	__u32 psi_full;		/* 1: judge by "full" stall, 0: by "some" */
 	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit */
@@ -68,6 +67,8 @@ struct mthp_tunables {
 	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
 	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
 	__u32 narrow_collapse;	/* 1: the rules bind forced collapse as well */
+	__u32 max_order[MTHP_NR_REASONS];	/* largest order ever allowed for each reason */
+	__u32 pad;
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;

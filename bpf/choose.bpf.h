@@ -33,11 +33,11 @@ static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgr
 }
 
 /* No memory for the state: the rules that need none still hold. */
-static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp,
+static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
 							  unsigned long orders)
 {
 	const struct mthp_tunables *t = mthp_tuned();
-	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
+	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .reason = reason };
 	__u32 rules = 0;
 
 	if (!cgrp)
@@ -81,7 +81,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	if (!state)
 		state = mthp_adopt(cgrp);
 	if (!state)
-		return mthp_answer_without_state(cgrp, orders);
+		return mthp_answer_without_state(cgrp, reason, orders);
 	/* Whoever asks lives here, whatever the last scan saw. */
 	if (reason == MTHP_FAULT)
 		state->populated = 1;

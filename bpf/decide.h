@@ -162,6 +162,8 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 					  const struct mthp_tunables *t, __u32 *why)
 {
+	/* Governed, so the reason is a known one; the verifier shall see it, too. */
+	__u32 max_order = t->max_order[f->reason % MTHP_NR_REASONS];
 	__u64 allowed = f->orders, fits;
 	__u32 on = t->rules;
 
@@ -181,8 +183,8 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && t->max_order < 63) {
-		fits = (2ULL << t->max_order) - 1;
+	if ((on & MTHP_RULE(MAX_ORDER)) && max_order < MTHP_NO_MAX_ORDER) {
+		fits = (2ULL << max_order) - 1;
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);
 		allowed &= fits;

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::abi;
+use crate::caps::Caps;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::orders::Sizes;
 use crate::units;
@@ -50,6 +51,8 @@ pub enum Policy {
     Headroom,
     /// What both allow
     Adaptive,
+    /// A cap by order, for each reason its own
+    Fixed,
 }
 
 impl Policy {
@@ -59,6 +62,7 @@ impl Policy {
             Policy::Reactive => "reactive",
             Policy::Headroom => "headroom",
             Policy::Adaptive => "adaptive",
+            Policy::Fixed => "fixed",
         }
     }
 
@@ -67,7 +71,7 @@ impl Policy {
     fn min_memory(self) -> u64 {
         match self {
             Policy::Adaptive => 8 << 20,
-            Policy::Reactive | Policy::Headroom => 16 << 20,
+            Policy::Reactive | Policy::Headroom | Policy::Fixed => 16 << 20,
         }
     }
 
@@ -76,13 +80,13 @@ impl Policy {
     fn max_hold(self) -> u32 {
         match self {
             Policy::Reactive => 1,
-            Policy::Adaptive | Policy::Headroom => 64,
+            Policy::Adaptive | Policy::Headroom | Policy::Fixed => 64,
         }
     }
 
     /// Does it judge by PSI, and so need the scan?
     pub fn needs_psi(self) -> bool {
-        !matches!(self, Policy::Headroom)
+        matches!(self, Policy::Reactive | Policy::Adaptive)
     }
 }
 
@@ -137,9 +141,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = units::size)]
     pub sparse_waste: u64,
 
-    /// Largest order ever allowed (pages of 2^N base pages); 0 to 62
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=62))]
-    pub max_order: Option<u32>,
+    /// Largest order ever allowed (folios of 2^N base pages), 0 to 62; for all reasons, or for
+    /// those named: fault=4,swapin=0,khugepaged=9,collapse=9
+    #[arg(long, value_name = "N|REASON=N,...", value_parser = Caps::parse)]
+    pub max_order: Option<Caps>,
 
     /// Kind of stall to judge by
     #[arg(long, value_enum, default_value = "full")]
@@ -199,6 +204,23 @@ impl RunArgs {
                 self.threshold, self.window
             )));
         }
+        self.check_caps()
+    }
+
+    /// A cap that would bind nothing is a mistake, and nobody would notice it.
+    fn check_caps(&self) -> Result<()> {
+        let caps = self.max_order.unwrap_or_default();
+        if caps.collapse_named && !self.narrow_collapse {
+            return Err(Error::Usage(
+                "--max-order names collapse, which no rule binds: add --narrow-collapse to bind it."
+                    .to_owned(),
+            ));
+        }
+        if self.policy == Policy::Fixed && self.max_order.is_none() {
+            return Err(Error::Usage(
+                "--policy fixed has no cap and would narrow nothing: add --max-order.".to_owned(),
+            ));
+        }
         Ok(())
     }
 
@@ -216,7 +238,7 @@ impl RunArgs {
         abi::Tunables {
             page_shift: sizes.page_shift,
             largest_pages: 1 << sizes.largest(),
-            max_order: self.max_order.unwrap_or(abi::NO_MAX_ORDER),
+            max_order: self.max_order.unwrap_or_default().tunable(),
             narrow_advised: self.narrow_advised.into(),
             narrow_collapse: self.narrow_collapse.into(),
             psi_full: (self.pressure == Pressure::Full).into(),
@@ -282,7 +304,10 @@ mod tests {
         assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
         assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
         assert_eq!((t.psi_full, t.narrow_advised, t.narrow_collapse), (1, 0, 0));
-        assert_eq!((t.max_order, t.headroom_factor), (abi::NO_MAX_ORDER, 1024));
+        assert_eq!(
+            (t.max_order, t.headroom_factor),
+            ([abi::NO_MAX_ORDER; 4], 1024)
+        );
     }
 
     #[test]
@@ -301,6 +326,9 @@ mod tests {
             ["--max-hold", "1025"],
             ["--max-order", "63"],
             ["--max-order", "-1"],
+            ["--max-order", "fault=63"],
+            ["--max-order", "collapse=4"],
+            ["--policy", "fixed"],
             ["--headroom-factor", "0"],
             ["--limit-share", "101"],
             ["--sparse-waste", "1+1"],
@@ -310,6 +338,13 @@ mod tests {
         ] {
             assert_eq!(run(&bad).unwrap_err(), 2, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_cap_binds_forced_collapse_only_on_request() {
+        let collapse = ["--max-order", "collapse=4", "--narrow-collapse"];
+        assert_eq!(run(&collapse).unwrap().max_order.unwrap().tunable()[3], 4);
+        assert!(run(&["--policy", "fixed", "--max-order", "4"]).is_ok());
     }
 
     #[test]
@@ -324,6 +359,7 @@ mod tests {
             ["--max-hold", "1024"],
             ["--max-order", "0"],
             ["--max-order", "62"],
+            ["--max-order", "fault=4,swapin=0"],
             ["--headroom-factor", "1048576"],
             ["--limit-share", "0"],
             ["--limit-share", "100"],

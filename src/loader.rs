@@ -29,6 +29,7 @@ use crate::{links, orders};
 fn object_of(policy: Policy) -> &'static [u8] {
     match policy {
         Policy::Adaptive => include_bytes!(concat!(env!("OUT_DIR"), "/adaptive.bpf.o")),
+        Policy::Fixed => include_bytes!(concat!(env!("OUT_DIR"), "/fixed.bpf.o")),
         Policy::Headroom => include_bytes!(concat!(env!("OUT_DIR"), "/headroom.bpf.o")),
         Policy::Reactive => include_bytes!(concat!(env!("OUT_DIR"), "/reactive.bpf.o")),
     }

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::abi;
+use crate::caps::Caps;
 use crate::units::{show_duration, show_size};
 
 /// The constants a policy was loaded with.
@@ -18,7 +19,7 @@ pub struct Settings {
     headroom_factor: u64,
     host_factor: u64,
     limit_share_percent: u32,
-    max_order: Option<u32>,
+    max_order: Caps,
     narrow_advised: bool,
     narrow_collapse: bool,
 }
@@ -35,7 +36,7 @@ impl From<&abi::Tunables> for Settings {
             headroom_factor: t.headroom_factor,
             host_factor: t.host_factor,
             limit_share_percent: (t.limit_share * 100).div_ceil(1024),
-            max_order: (t.max_order != abi::NO_MAX_ORDER).then_some(t.max_order),
+            max_order: t.max_order.into(),
             narrow_advised: t.narrow_advised != 0,
             narrow_collapse: t.narrow_collapse != 0,
         }
@@ -69,7 +70,8 @@ impl Settings {
                 )),
                 "host" => parts.push(format!("host factor {}", self.host_factor)),
                 "max-order" => {
-                    parts.extend(self.max_order.map(|order| format!("max order {order}")));
+                    let caps = self.max_order.text(self.narrow_collapse);
+                    parts.extend(caps.map(|caps| format!("max order {caps}")));
                 }
                 _ => {}
             }

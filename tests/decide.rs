@@ -115,6 +115,7 @@ tests! {
     no_limit_means_no_opinion,
     a_factor_of_zero_does_not_divide,
     max_order_caps_every_order,
+    max_order_is_each_reasons_own,
     a_rule_that_is_off_narrows_nothing,
     rules_compose_by_and,
 }

@@ -43,7 +43,8 @@ static struct mthp_tunables nasty_tunables(void)
 
 	t.rules = random_u64();
 	t.page_shift = page_shifts[random_u64() % 3];
-	t.max_order = random_u64() % 66;
+	for (int reason = 0; reason < MTHP_NR_REASONS; reason++)
+		t.max_order[reason] = random_u64() % 66;
 	t.narrow_advised = random_u64() % 2;
 	t.narrow_collapse = random_u64() % 2;
 	t.min_memory = nasty_u64();
@@ -126,6 +127,7 @@ static void forced_collapse_is_bound_on_request(void)
 		__u64 collapse;
 
 		t.narrow_collapse = 1;
+		t.max_order[MTHP_COLLAPSE] = t.max_order[MTHP_FAULT];
 		f.reason = MTHP_COLLAPSE;
 		collapse = decide(&f, &t);
 		f.reason = MTHP_FAULT;
@@ -457,7 +459,7 @@ static void max_order_caps_every_order(void)
 		struct mthp_facts f = calm(MTHP_FAULT);
 		__u64 got;
 
-		t.max_order = max;
+		t.max_order[MTHP_FAULT] = max;
 		got = decide(&f, &t);
 		for (__u32 order = 1; order < 64; order++)
 			CHECK(!!(got & (1ULL << order)) == (order <= max),
@@ -466,8 +468,25 @@ static void max_order_caps_every_order(void)
 	for (__u32 max = 63; max < 70; max++) {
 		struct mthp_facts f = calm(MTHP_FAULT);
 
-		t.max_order = max;
+		t.max_order[MTHP_FAULT] = max;
 		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "cap %u is none", max);
+	}
+}
+
+static void max_order_is_each_reasons_own(void)
+{
+	struct mthp_tunables t = defaults();
+
+	t.narrow_collapse = 1;
+	for (__u32 capped = 0; capped < MTHP_NR_REASONS; capped++) {
+		for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++)
+			t.max_order[reason] = reason == capped ? 4 : MTHP_NO_MAX_ORDER;
+		for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+			struct mthp_facts f = calm(reason);
+			__u64 expected = reason == capped ? 0x1e : MTHP_ALL_ORDERS;
+
+			CHECK(decide(&f, &t) == expected, "reason %u, capped is %u", reason, capped);
+		}
 	}
 }
 
@@ -482,7 +501,7 @@ static void a_rule_that_is_off_narrows_nothing(void)
 	f.headroom_bytes = 0;
 	f.host_bytes = 0;
 	f.sparse = 1;
-	t.max_order = 0;
+	t.max_order[MTHP_FAULT] = 0;
 	for (__u32 rules = 0; rules <= ALL_RULES; rules++) {
 		__u32 why;
 
@@ -538,6 +557,7 @@ static const struct test tests[] = {
 	TEST(no_limit_means_no_opinion),
 	TEST(a_factor_of_zero_does_not_divide),
 	TEST(max_order_caps_every_order),
+	TEST(max_order_is_each_reasons_own),
 	TEST(a_rule_that_is_off_narrows_nothing),
 	TEST(rules_compose_by_and),
 };

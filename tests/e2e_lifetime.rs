@@ -221,7 +221,8 @@ fn status_tells_policy_settings_and_decisions() {
     let expected = serde_json::json!({
         "pressure": "some", "threshold_ms": 50, "window_ms": 2000, "max_hold_windows": 8,
         "min_memory_bytes": 8 * MIB, "sparse_waste_bytes": 64 * MIB,
-        "headroom_factor": 512, "host_factor": 64, "limit_share_percent": 2, "max_order": 8,
+        "headroom_factor": 512, "host_factor": 64, "limit_share_percent": 2,
+        "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8},
         "narrow_advised": true, "narrow_collapse": true,
     });
     assert_eq!(policy["settings"], expected);

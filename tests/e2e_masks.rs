@@ -5,9 +5,9 @@ mod common;
 
 use nix::errno::Errno;
 
-use common::ext::{Ext, status_of};
-use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, Worker};
-use common::{Group, Khugepaged, MIB, count, eventually, world};
+use common::ext::{Ext, status, status_of};
+use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, MADV_PAGEOUT, Worker};
+use common::{Group, Khugepaged, MIB, count, count_all, eventually, swap, world};
 
 /// The headroom rule alone, and early.
 const K64: [&str; 6] = [
@@ -39,14 +39,19 @@ fn without_a_policy_all_is_as_the_system_says() {
 #[ignore = "needs the lab's VM"]
 fn a_calm_large_cgroup_gets_huge_pages_from_every_policy() {
     world();
-    for policy in ["reactive", "headroom", "adaptive"] {
+    for args in [
+        &["--policy", "reactive"][..],
+        &["--policy", "headroom"],
+        &["--policy", "adaptive"],
+        &["--policy", "fixed", "--max-order", "9"],
+    ] {
         let group = Group::new("calm");
-        let _ext = Ext::run(&group, &["--policy", policy]);
+        let _ext = Ext::run(&group, args);
         let mut worker = Worker::new(&group);
         // A scan in between may take it for small until it has 16 MiB.
         worker.fill(96 * MIB);
         mostly_huge(&mut worker, 96 * MIB);
-        assert_eq!(status_of(&group)["allowed"], "all", "{policy}");
+        assert_eq!(status_of(&group)["allowed"], "all", "{args:?}");
     }
 }
 
@@ -247,6 +252,41 @@ fn a_fixed_maximum_order_caps() {
         "16 MiB are 256 folios of 64K"
     );
     assert_eq!(count(2048, "anon_fault_alloc"), big);
+}
+
+/// No PSI, no scan, no limit: what is asked for is what each reason gets.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_fixed_policy_caps_each_reason() {
+    world();
+    swap();
+    let group = Group::new("fixed");
+    let caps = "fault=4,swapin=0,khugepaged=9,collapse=3";
+    let args = [
+        "--policy",
+        "fixed",
+        "--narrow-collapse",
+        "--max-order",
+        caps,
+    ];
+    let ext = Ext::run(&group, &args);
+    let mut worker = Worker::new(&group);
+    let before = count(64, "anon_fault_alloc");
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0);
+    assert!(count(64, "anon_fault_alloc") - before >= 240);
+    assert_eq!(worker.advise(MADV_COLLAPSE), Errno::EINVAL as u64);
+    let line = ext.decision(&group, "max-order");
+    let to = "fault:64K-max,swapin:4K,khugepaged:all,collapse:32K-max";
+    assert_eq!(line["to"], to, "{line}");
+    let before = count_all("swpin");
+    assert_eq!(worker.advise(MADV_PAGEOUT), 0);
+    worker.read();
+    assert_eq!(count_all("swpin"), before, "page by page");
+    let _awake = Khugepaged::wake();
+    eventually("khugepaged may", || worker.huge() == 16 * MIB);
+    let settings = &status()["policies"][0]["settings"];
+    assert_eq!(settings["max_order"]["swapin"], 0, "{settings}");
 }
 
 #[test]

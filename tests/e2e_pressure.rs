@@ -263,13 +263,12 @@ fn stall_is_counted_in_the_files_units() {
     let worker = stall(&group);
     let line = ext.decision(&group, "pressure");
     drop(relieve(&group, worker));
-    let by_file = (group.full_stall_us() - before) / 1000;
     let told = line["stall_ms"].as_u64().unwrap();
     assert!(told >= 100, "{told} ms are over the threshold");
-    assert!(
-        told <= by_file,
-        "{told} ms told, {by_file} ms by the file a moment later"
-    );
+    // The file is brought up to date every two seconds only.
+    eventually("the file has what was told", || {
+        (group.full_stall_us() - before) / 1000 >= told
+    });
 }
 
 #[test]

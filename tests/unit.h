@@ -34,7 +34,9 @@ static inline struct mthp_tunables defaults(void)
 {
 	return (struct mthp_tunables){
 		.magic = MTHP_MAGIC, .abi = MTHP_ABI, .rules = ALL_RULES,
-		.page_shift = 12, .max_order = MTHP_NO_MAX_ORDER, .psi_full = 1,
+		.page_shift = 12, .psi_full = 1,
+		.max_order = { MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER,
+			       MTHP_NO_MAX_ORDER },
 		.max_hold = 64, .threshold_ns = 100 * MS, .calm_ns = 50 * MS, .window_ns = SEC,
 		.min_memory = 16 * MIB, .sparse_bytes = 64 * MIB, .headroom_factor = 1024,
 		.host_factor = 64,
