@@ -11,6 +11,7 @@ use crate::abi;
 use crate::caps::Caps;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::orders::Sizes;
+use crate::presets::Preset;
 use crate::units;
 
 /// Page-size policy per cgroup: makes transparent huge pages safe under memory
@@ -36,6 +37,9 @@ pub enum Command {
     /// Show what is attached where, and what each cgroup may use now and why
     #[command(after_help = EXIT_CODES)]
     Status(OutputArgs),
+    /// List the presets of `run` and the options they set
+    #[command(after_help = EXIT_CODES)]
+    Presets(OutputArgs),
     /// Show what this kernel can do; changes nothing
     #[command(after_help = EXIT_CODES)]
     Support(OutputArgs),
@@ -99,7 +103,7 @@ pub enum Pressure {
     Full,
 }
 
-/// Options of `status` and `support`.
+/// Options of the commands that only show something.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
     /// Print one JSON object instead of text
@@ -117,6 +121,10 @@ pub struct RunArgs {
     /// Which policy
     #[arg(long, value_enum, default_value = "adaptive")]
     pub policy: Policy,
+
+    /// Options for particular users, see `mthp_ext presets`; options of your own come first
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub preset: Option<Preset>,
 
     /// Stall within one window that counts as high pressure; above 0, at most the window
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::duration)]

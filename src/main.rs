@@ -14,6 +14,7 @@ mod loader;
 mod neighbours;
 mod orders;
 mod policies;
+mod presets;
 mod psi;
 mod run;
 mod settings;
@@ -21,16 +22,18 @@ mod status;
 mod support;
 mod units;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use cli::{Cli, Command};
+use cli::Command;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    let cli = presets::parse(&argv).unwrap_or_else(|error| error.exit());
+    let result = match cli.command {
         Command::Run(args) => run::main(&args).map(|()| 0),
         Command::Status(args) => status::main(args.json).map(|()| 0),
+        Command::Presets(args) => presets::main(args.json).map(|()| 0),
         Command::Support(args) => support::main(args.json),
     };
     match result {

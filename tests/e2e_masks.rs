@@ -291,6 +291,23 @@ fn a_fixed_policy_caps_each_reason() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
+fn the_preset_vm_host_keeps_pmd_folios_for_who_asks() {
+    world();
+    let group = Group::new("host");
+    let _ext = Ext::run(&group, &["--preset", "vm-host", "--min-memory", "0"]);
+    let (mut guest, mut other) = (Worker::new(&group), Worker::new(&group));
+    guest.map(32 * MIB);
+    assert_eq!(guest.advise(MADV_HUGEPAGE), 0);
+    guest.touch(32 * MIB);
+    mostly_huge(&mut guest, 32 * MIB);
+    let before = count(1024, "anon_fault_alloc");
+    other.fill(32 * MIB);
+    assert_eq!(other.huge(), 0);
+    assert!(count(1024, "anon_fault_alloc") - before >= 24, "but 1 MiB");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
 fn descendants_are_bound_also_those_made_later() {
     world();
     let group = Group::new("family");

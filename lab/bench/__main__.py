@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab import accel, programs, results, schedule, setup, vm
 from lab.bench import execute, gates, scenarios, text
-from lab.bench.arms import ARM
+from lab.bench.arms import ARM, USUAL
 from lab.bench.cell import LRUS
 from lab.bench.journal import Journal
 from lab.bench.plan import plan
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     scale = Scale(_known("scale", [args.scale], [str(one) for one in Scale])[0])
     mode = vm.Mode(_known("mode", [args.mode], [str(one) for one in vm.Mode])[0])
-    arms = _known("arm", args.arm, list(ARM))
+    arms = _known("arm", args.arm or USUAL, list(ARM))
     lrus = _known("LRU flavour", args.lru, list(LRUS))
     if not 0 <= args.repeat <= 100 or not 0 <= args.jobs <= 64:
         raise LabError(Exit.USAGE, "REPEAT must be from 1 to 100 and --jobs from 1 to 64")

@@ -26,6 +26,8 @@ class Arm:
     """More files and what is written to them."""
     policy: tuple[str, ...] | None = None
     """Arguments of `mthp_ext run`, attached to the root cgroup; None: a static arm."""
+    extra: bool = False
+    """For particular users: run only where it is named."""
 
     @property
     def static(self) -> bool:
@@ -37,6 +39,10 @@ class Arm:
         rest = self.others or self.enabled
         sizes = [(f"{THP}/hugepages-{kib}kB/enabled", self.sizes.get(kib, rest)) for kib in SIZES_KIB]
         return [(f"{THP}/enabled", self.enabled), *sizes, *self.writes]
+
+
+def _preset(name: str, about: str) -> Arm:
+    return Arm(name, f"always+{name}", about, "always", policy=("--preset", name), extra=True)
 
 
 ARMS = (
@@ -54,9 +60,14 @@ ARMS = (
     Arm("reactive", "always+reactive", "the proposal's rule", "always", policy=("--policy", "reactive")),
     Arm("headroom", "always+headroom", "by the distance to the limit", "always", policy=("--policy", "headroom")),
     Arm("mthp_ext", "always+mthp_ext", "the default policy", "always", policy=()),
+    _preset("database", "the preset for databases with snapshots: 64 KiB at most"),
+    _preset("small-services", "the preset for many small processes"),
+    _preset("vm-host", "the preset that keeps 2 MiB for memory that asks for it"),
 )
 """In the order of tables and of runs."""
 
 ARM = {arm.key: arm for arm in ARMS}
+USUAL = [arm.key for arm in ARMS if not arm.extra]
+"""What is run when no arm is named."""
 DEFAULT = "mthp_ext"
 """The arm that the gates judge."""

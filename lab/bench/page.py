@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from lab.bench.arms import ARMS, Arm
+from lab.bench.arms import ARM, ARMS, DEFAULT, Arm
 from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
 from lab.bench.execute import fates_of
 from lab.bench.published import beside
@@ -67,7 +67,7 @@ def _headline(table: Table, gates: Sequence[Gate]) -> str:
         arm.label: sum(run.oom_kills for world in table.worlds for run in table.runs(world, arm.key)) for arm in ARMS
     }
     if any(kills.values()):
-        worst, mine = max(kills, key=lambda name: kills[name]), kills[ARMS[-1].label]
+        worst, mine = max(kills, key=lambda name: kills[name]), kills[ARM[DEFAULT].label]
         text = f"out-of-memory kills under {worst}; the default policy: {mine}"
         cards.append((str(kills[worst]), text, mine == 0))
     shown = "".join(

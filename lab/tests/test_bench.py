@@ -4,13 +4,14 @@
 import dataclasses
 import json
 import math
+import re
 import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
 
 from lab.bench import execute, gates, markdown, output, page, published, readers, run, scenarios, software, text
-from lab.bench.arms import ARM, ARMS, SIZES_KIB
+from lab.bench.arms import ARM, ARMS, SIZES_KIB, USUAL
 from lab.bench.cell import Cell, digest
 from lab.bench.common import COVER_2M, COVER_64K
 from lab.bench.journal import Journal
@@ -20,6 +21,7 @@ from lab.bench.scenarios import memcached, square
 from lab.bench.spec import MIB, Case, Role, Scale
 from lab.bench.table import Table
 from lab.errors import LabError
+from lab.paths import REPO
 from lab.report.stats import median_interval, ratio_interval
 from lab.tests.test_demo import _Checker
 from lab.vm import Mode
@@ -290,6 +292,18 @@ class ArmTest(unittest.TestCase):
         only = dict(ARM["only64"].settings())
         self.assertEqual([v for f, v in only.items() if "-64kB" in f], ["inherit"])
         self.assertEqual({v for f, v in only.items() if "/hugepages-" in f and "-64kB" not in f}, {"never"})
+
+    def test_every_preset_has_an_arm_that_is_run_on_request_only(self) -> None:
+        document = (REPO / "docs" / "policies" / "presets.md").read_text()
+        presets = re.findall(r"^## ([a-z-]+)$", document, re.MULTILINE)
+        self.assertTrue(presets)
+        self.assertEqual([arm.key for arm in ARMS if arm.extra], presets)
+        self.assertEqual([ARM[name].policy for name in presets], [("--preset", name) for name in presets])
+        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], presets)
+        for name in re.findall(r"SCENARIO=(\S+)", document):
+            self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))
+        for names in re.findall(r"ARM=([a-z0-9_,-]+)", document):
+            self.assertTrue(set(names.split(",")) <= set(ARM), names)
 
 
 class JournalTest(unittest.TestCase):
