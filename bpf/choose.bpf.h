@@ -112,6 +112,13 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	return orders & allowed;
 }
 
+/* Rare, so kept out of the way of the others. */
+static __noinline unsigned long mthp_answer_collapse(struct cgroup *cgrp, unsigned long vm_flags,
+						     unsigned long orders)
+{
+	return mthp_answer_for(MTHP_COLLAPSE, cgrp, vm_flags, orders);
+}
+
 /*
  * The kernel's reasons, whose values CO-RE supplies.  One that is not known here
  * passes.
@@ -127,7 +134,7 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type
 	if (bpf_core_enum_value_exists(enum tva_type, TVA_SWAPIN) && MTHP_IS(type, TVA_SWAPIN))
 		return mthp_answer_for(MTHP_SWAPIN, cgrp, vm_flags, orders);
 	if (MTHP_IS(type, TVA_FORCED_COLLAPSE))
-		return mthp_answer_for(MTHP_COLLAPSE, cgrp, vm_flags, orders);
+		return mthp_answer_collapse(cgrp, vm_flags, orders);
 	return orders;
 }
 

@@ -155,6 +155,13 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 	       mthp_may_fill_with_zeroes(f->reason, t);
 }
 
+/* Governed, so the reason is a known one; the verifier shall see it, too. */
+static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
+					    const struct mthp_tunables *t)
+{
+	return t->max_order[f->reason % MTHP_NR_REASONS];
+}
+
 /*
  * The orders that the other rules leave of facts->orders, for a request that the
  * rules bind.  @why gets a bit for each rule that took something.
@@ -162,8 +169,6 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 					  const struct mthp_tunables *t, __u32 *why)
 {
-	/* Governed, so the reason is a known one; the verifier shall see it, too. */
-	__u32 max_order = t->max_order[f->reason % MTHP_NR_REASONS];
 	__u64 allowed = f->orders, fits;
 	__u32 on = t->rules;
 
@@ -183,8 +188,8 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && max_order < MTHP_NO_MAX_ORDER) {
-		fits = (2ULL << max_order) - 1;
+	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
+		fits = (2ULL << mthp_max_order(f, t)) - 1;
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);
 		allowed &= fits;

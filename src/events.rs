@@ -42,6 +42,8 @@ pub enum Line {
         root: String,
         cgroup_id: u64,
         link_id: u32,
+        /// What loading the programs took, most of it the verifier's.
+        load_ms: u64,
     },
     Decision {
         t_ms: u64,

@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{
     CgroupIterOrder, ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapType, Object,
@@ -65,6 +66,8 @@ pub struct Attached {
     link: OwnedFd,
     /// Ring buffer of changed decisions.
     pub events: MapHandle,
+    /// What loading took, most of it the verifier's.
+    pub load_time: Duration,
     _object: Object,
 }
 
@@ -81,7 +84,9 @@ impl Attached {
             .and_then(|builder| builder.open_memory(object_of(args.policy)))
             .map_err(|e| load_error(args.policy, e))?;
         set_tunables(&mut open, args)?;
+        let begun = Instant::now();
         let mut object = open.load().map_err(|e| load_error(args.policy, e))?;
+        let load_time = begun.elapsed();
 
         fill_ops(&object, args.policy, program_offset)?;
         let directory =
@@ -95,6 +100,7 @@ impl Attached {
             scan,
             link,
             events,
+            load_time,
             _object: object,
         })
     }

@@ -106,6 +106,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         root: names.of_path(&root.path),
         cgroup_id: root.id,
         link_id: attached.link_id()?,
+        load_ms: u64::try_from(attached.load_time.as_millis()).unwrap_or(u64::MAX),
     })?;
 
     let end = serve(

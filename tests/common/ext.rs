@@ -61,6 +61,8 @@ pub struct Ext {
     child: Child,
     lines: Receiver<Value>,
     errors: Option<JoinHandle<String>>,
+    /// What loading the policy took.
+    pub load_ms: u64,
 }
 
 impl Ext {
@@ -93,9 +95,13 @@ impl Ext {
             child,
             lines,
             errors: Some(errors),
+            load_ms: 0,
         };
         match ext.next(PATIENCE) {
-            Some(first) => assert_eq!(first["event"], "attached"),
+            Some(first) => {
+                assert_eq!(first["event"], "attached");
+                ext.load_ms = first["load_ms"].as_u64().unwrap();
+            }
             None => panic!("it does not attach: {}", ext.errors()),
         }
         ext
