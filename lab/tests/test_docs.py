@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The documentation: links lead somewhere, and what it names exists."""
+
+import re
+import unittest
+from pathlib import Path
+
+from lab.paths import REPO
+from lab.tests.test_kernel_tests import others
+
+DOCS = REPO / "docs"
+PAGES = [*REPO.glob("*.md"), *DOCS.rglob("*.md"), *(REPO / "kernel").glob("*.md")]
+POLICIES = sorted(path.name.removesuffix(".bpf.c") for path in (REPO / "bpf").glob("*.bpf.c"))
+_OPTIONS = re.compile(r"--([a-z][a-z-]+)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings in links."""
+    found = re.findall(r"^#+ +(.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def broken(page: Path) -> list[str]:
+    """Its links to files and headings that are not there."""
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    return wrong
+
+
+def verifier_rows(text: str) -> dict[tuple[str, str], set[str]]:
+    """(policy, options) -> programs, of the table in docs/verifier-cost.md."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for policy, options, program, count in re.findall(
+        r"^\| `(\w+)` \| `?([^`|]*?)`? ?\| `(\w+)` \| ([\d,]+) \|", text, re.MULTILINE
+    ):
+        if int(count.replace(",", "")) > 0:
+            found.setdefault((policy, options), set()).add(program)
+    return found
+
+
+class LinkTest(unittest.TestCase):
+    def test_links_lead_somewhere(self) -> None:
+        self.assertGreater(len(PAGES), 10)
+        for page in PAGES:
+            self.assertEqual(broken(page), [], page)
+
+
+class PolicyPageTest(unittest.TestCase):
+    def test_each_policy_has_a_page_that_says_all(self) -> None:
+        pages = {path.stem for path in (DOCS / "policies").glob("*.md")}
+        self.assertEqual(pages, {*POLICIES, "presets"})
+        for name in POLICIES:
+            text = (DOCS / "policies" / f"{name}.md").read_text()
+            for word in ("**For whom.**", "**When not.**", "**Measured.**", "**Production ready?**"):
+                self.assertIn(word, text, name)
+            self.assertRegex(text, r"\*\*(Tuning|Meaning)\.\*\*", name)
+
+    def test_the_program_knows_the_options(self) -> None:
+        source = (REPO / "src" / "cli.rs").read_text()
+        known = {name.replace("_", "-") for name in re.findall(r"pub (\w+):", source)}
+        for page in [DOCS / "policies.md", *(DOCS / "policies").glob("*.md")]:
+            self.assertEqual(set(_OPTIONS.findall(page.read_text())) - known, set(), page)
+
+    def test_the_tests_named_exist(self) -> None:
+        tests = others()
+        for page in (DOCS / "policies").glob("*.md"):
+            for program, name in re.findall(r"`(\w+)::(\w+)`", page.read_text()):
+                self.assertIn(name, tests.get(program, set()), page)
+
+
+class VerifierCostTest(unittest.TestCase):
+    def test_every_program_of_every_policy_is_recorded(self) -> None:
+        recorded = verifier_rows((DOCS / "verifier-cost.md").read_text())
+        self.assertEqual(sorted({policy for policy, _ in recorded}), POLICIES)
+        for (policy, _), programs in recorded.items():
+            source = (REPO / "bpf" / f"{policy}.bpf.c").read_text()
+            scan = {"mthp_scan"} if "pressure.bpf.h" in source else set()
+            self.assertEqual(programs, {f"{policy}_choose"} | scan, policy)
