@@ -100,7 +100,7 @@ struct mthp_cgroup {
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
 	__u32 sparse;		/* 1: the process looked at last uses little of what it spans */
-	__u32 pad;
+	__u32 unlimited;	/* 1: no limit was on the path when last looked at */
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 told[MTHP_NR_REASONS];
 	__u64 told_ns;

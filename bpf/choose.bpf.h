@@ -9,8 +9,8 @@
 #include "state.bpf.h"
 
 /*
- * Requests from one look at the process and the host to the next: the average request
- * does not feel a look.
+ * Requests from one look at the process, at the host, and for limits above where there
+ * were none to the next: the average request does not feel a look.
  */
 #define MTHP_LOOK_EVERY	16
 
@@ -48,11 +48,13 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 }
 
 /* What only every sixteenth request of a cgroup looks at. */
-static __noinline void mthp_look(struct mthp_cgroup *state, const struct mthp_tunables *t,
-				 __u32 reason)
+static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
+				 const struct mthp_tunables *t, __u32 reason)
 {
-	if (!state)
+	if (!cgrp || !state)
 		return;
+	if (t->rules & MTHP_RULE(HEADROOM))
+		state->unlimited = mthp_no_limit(cgrp);
 	if (t->rules & MTHP_RULE(HOST))
 		state->host_bytes = mthp_host_room(t);
 	if (reason == MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
@@ -85,9 +87,9 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	/* Whoever asks lives here, whatever the last scan saw. */
 	if (reason == MTHP_FAULT)
 		state->populated = 1;
-	if ((t->rules & (MTHP_RULE(SPARSE) | MTHP_RULE(HOST))) &&
+	if ((t->rules & (MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
 	    !(state->asked[reason] % MTHP_LOOK_EVERY))
-		mthp_look(state, t, reason);
+		mthp_look(cgrp, state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	if (mthp_pressed(&f, t))
 		return mthp_refuse(cgrp, state, reason, MTHP_PRESSURE);
@@ -100,7 +102,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	 * Decide on all orders, not on the offer: the decision then changes only
 	 * when the facts do, and not with the size of each mapping.
 	 */
-	f.headroom_bytes = mthp_room(cgrp, t);
+	f.headroom_bytes = mthp_room_now(cgrp, state, t);
 	allowed = mthp_fitting(&f, t, &rules);
 
 	state->asked[reason]++;

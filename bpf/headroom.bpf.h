@@ -93,6 +93,40 @@ static __always_inline __s64 mthp_min(__s64 a, __s64 b)
 	return b + (less & negative);
 }
 
+/* Has @cgrp a limit of its own? */
+static __always_inline int mthp_own_limit(struct cgroup *cgrp, const struct mthp_tunables *t)
+{
+	__u64 id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	struct cgroup_subsys_state *css = cgrp->subsys[id];
+	struct page_counter *counter;
+
+	if (!css)
+		return 0;
+	counter = bpf_rdonly_cast((void *)css + bpf_core_field_offset(struct mem_cgroup, memory),
+				  bpf_core_type_id_kernel(struct page_counter));
+	return counter->high < mthp_unlimited(t) || counter->max < mthp_unlimited(t);
+}
+
+/* Is there a limit on the path at all? */
+static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
+					  const struct mthp_tunables *t)
+{
+	const __u64 unlimited = mthp_unlimited(t);
+	struct page_counter *counter = counters->own;
+	__u32 left = counters->nr;
+
+	if (!counter)
+		return 0;
+	if (left > MTHP_MAX_DEPTH)
+		left = MTHP_MAX_DEPTH;
+	for (; left; left--) {
+		if (counter->high < unlimited || counter->max < unlimited)
+			return 1;
+		counter = counter->parent;
+	}
+	return 0;
+}
+
 /*
  * Bytes until the nearest limit that matters: the minimum over the counters of the
  * room below min(high, max).  Without any MTHP_NO_LIMIT: host-wide headroom is not

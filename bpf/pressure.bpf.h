@@ -91,6 +91,8 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 
 	if (t->rules & MTHP_RULE(HOST))
 		state->host_bytes = mthp_host_room(t);
+	if (t->rules & MTHP_RULE(HEADROOM))
+		state->unlimited = mthp_no_limit(cgrp);
 	state->populated = mthp_populated(cgrp);
 	if (state->populated) {
 		mthp_scan_memory(cgrp, state);

@@ -102,15 +102,45 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 				    BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-/* Bytes until the nearest limit that matters, if a rule asks for it. */
-static __always_inline __u64 mthp_room(struct cgroup *cgrp, const struct mthp_tunables *t)
+/*
+ * Bytes until the nearest limit that matters.  A global function: the verifier looks
+ * at its loop once, and not again for each reason and each state before the call.
+ */
+__noinline __u64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted)
 {
 	struct mthp_counters counters;
 
+	mthp_counters(&counters, cgrp);
+	return mthp_headroom(&counters, mthp_tuned());
+}
+
+/*
+ * Does no limit bind @cgrp?  The walk is a third of what a request costs, and most
+ * cgroups have none: so this is asked now and then, and remembered in between.
+ */
+__noinline __u32 mthp_no_limit(struct cgroup *cgrp __arg_trusted)
+{
+	struct mthp_counters counters;
+
+	mthp_counters(&counters, cgrp);
+	return !mthp_any_limit(&counters, mthp_tuned());
+}
+
+/* The nearest limit, if a rule asks for it. */
+static __always_inline __u64 mthp_room(struct cgroup *cgrp, const struct mthp_tunables *t)
+{
 	if (!(t->rules & MTHP_RULE(HEADROOM)))
 		return MTHP_NO_LIMIT;
-	mthp_counters(&counters, cgrp);
-	return mthp_headroom(&counters, t);
+	return mthp_nearest_limit(cgrp);
+}
+
+/* The same for a request: a limit of its own it sees at once, a new one above it soon. */
+static __always_inline __u64 mthp_room_now(struct cgroup *cgrp, const struct mthp_cgroup *state,
+					   const struct mthp_tunables *t)
+{
+	if ((t->rules & MTHP_RULE(HEADROOM)) && state->unlimited && !mthp_own_limit(cgrp, t))
+		return MTHP_NO_LIMIT;
+	return mthp_room(cgrp, t);
 }
 
 /* Charged pages of the cgroup that pays for @cgrp; 0 without the memory controller. */

@@ -433,6 +433,24 @@ fn memory_high_limits_headroom_as_well() {
     assert_eq!(worker.huge(), 0, "2 MiB * 64 is more than 64 MiB");
 }
 
+/// That there was no limit above is believed for sixteen requests, and no longer.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_limit_that_comes_above_is_seen_soon() {
+    world();
+    let group = Group::new("newly");
+    let leaf = group.child("leaf");
+    let _ext = Ext::run(&group, &K64);
+    let mut worker = Worker::new(&leaf);
+    worker.fill(32 * MIB);
+    mostly_huge(&mut worker, 32 * MIB);
+    // A folio of 2 MiB would need 128 MiB of headroom.
+    group.set("memory.max", "120M");
+    worker.fill(80 * MIB);
+    let huge = worker.huge();
+    assert!(huge <= 16 * 2 * MIB, "{huge} bytes are huge");
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn an_ancestors_limit_binds_the_leaf() {
