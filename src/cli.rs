@@ -164,7 +164,7 @@ pub struct RunArgs {
     pub headroom_factor: u64,
 
     /// The same for what the host as a whole has left; 1 to 1048576
-    #[arg(long, value_name = "K", default_value_t = 64,
+    #[arg(long, value_name = "K", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub host_factor: u64,
 

@@ -92,6 +92,8 @@ pub fn main(args: &RunArgs) -> Result<()> {
         false => None,
     };
     let attached = Attached::new(args, &carrier, &root)?;
+    drop(carrier);
+    give_back();
 
     let log = RefCell::new(Log::new(io::stdout(), args.json));
     let print = |line: &Line| {
@@ -130,6 +132,16 @@ pub fn main(args: &RunArgs) -> Result<()> {
     });
     // What ended the loop matters more than that it could not be told.
     result.and(said)
+}
+
+/// Gives back what loading took: the kernel's symbols and types are read then, once.  The
+/// daemon stays for months, and runs where memory is short.
+fn give_back() {
+    // SAFETY: plain C call without arguments that matter; it only frees what is free.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
 }
 
 fn block_signals() -> Result<SignalFd> {

@@ -142,12 +142,24 @@ fn it_idles_without_using_the_processor() {
     let group = Group::new("idle");
     let ext = Ext::run(&group, &[]);
     std::thread::sleep(Duration::from_secs(2));
-    let before = ext.sleeps();
+    let before = ext.proc_status("voluntary_ctxt_switches");
     std::thread::sleep(Duration::from_secs(5));
     // It looks once a second.  A look may sleep for a lock, but nothing else
     // wakes it; processor time would be that of a busy host.
-    let woken = ext.sleeps() - before;
+    let woken = ext.proc_status("voluntary_ctxt_switches") - before;
     assert!((1..=25).contains(&woken), "{woken} times in 5 s");
+}
+
+/// The kernel's symbols and types, which loading needs, would be tens of MiB.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn it_keeps_little_memory() {
+    world();
+    let group = Group::new("little");
+    let ext = Ext::run(&group, &[]);
+    std::thread::sleep(Duration::from_secs(2));
+    let (own, all) = (ext.proc_status("RssAnon"), ext.proc_status("VmRSS"));
+    assert!(own <= 2048, "{own} of {all} KiB are its own");
 }
 
 #[test]
@@ -170,7 +182,8 @@ fn a_closed_output_ends_it() {
     // The next decision cannot be told to anybody.
     group.set("memory.max", "16M");
     let mut worker = Worker::new(&group);
-    worker.fill(4 * MIB);
+    // Past what large folios may fill of it.
+    worker.fill(12 * MIB);
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -221,7 +234,7 @@ fn status_tells_policy_settings_and_decisions() {
     let expected = serde_json::json!({
         "pressure": "some", "threshold_ms": 50, "window_ms": 2000, "max_hold_windows": 8,
         "min_memory_bytes": 8 * MIB, "sparse_waste_bytes": 64 * MIB,
-        "headroom_factor": 512, "host_factor": 64, "limit_share_percent": 2,
+        "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,
         "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8},
         "narrow_advised": true, "narrow_collapse": true,
     });
@@ -288,13 +301,18 @@ fn the_text_log_says_what_and_why() {
     out.read_line(&mut line).unwrap();
     assert!(line.contains("policy adaptive attached to /log"), "{line}");
     let mut worker = Worker::new(&group);
-    worker.fill(4 * MIB);
-    line.clear();
-    out.read_line(&mut line).unwrap();
-    assert!(
-        line.contains("/log: all -> ") && line.contains("to the nearest limit"),
-        "{line}"
-    );
+    worker.fill(48 * MIB);
+    for (start, fact) in [
+        ("/log: all -> ", "small: "),
+        ("/log: ", "to the nearest limit"),
+    ] {
+        let told = (0..10).any(|_| {
+            line.clear();
+            out.read_line(&mut line).unwrap();
+            line.contains(start) && line.contains(fact)
+        });
+        assert!(told, "{fact}: {line}");
+    }
     let _ = child.kill();
     let _ = child.wait();
 }

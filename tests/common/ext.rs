@@ -167,12 +167,13 @@ impl Ext {
             .unwrap_or_default()
     }
 
-    /// How often it has gone to sleep so far.
-    pub fn sleeps(&self) -> u64 {
+    /// A number from its /proc/PID/status: `voluntary_ctxt_switches` tells how often
+    /// it has gone to sleep, `RssAnon` how many KiB of memory it keeps.
+    pub fn proc_status(&self, key: &str) -> u64 {
         super::read(format!("/proc/{}/status", self.child.id()))
             .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
-            .and_then(|count| count.trim().parse().ok())
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+            .and_then(|value| value.trim().trim_end_matches(" kB").parse().ok())
             .unwrap()
     }
 }

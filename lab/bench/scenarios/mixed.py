@@ -37,16 +37,24 @@ while True:
     print(n, flush=True)
 """.replace("{chunk}", str(_CHUNK_MIB))
 
-# Starts, keeps a little in each of its workers' arenas, and serves once in a while.
+# Starts one worker after the other, each with a little in its arena, and serves once in a while. Listens when all of
+# them are there: the measured time shall see services at work, not how fast fifty interpreters start.
 _SERVICE = """
-import _thread, time
+import _socket, _thread, sys, time
+there = []
 def worker(n):
     table = [bytearray(512 + n) for _ in range(200)]
+    there.append(n)
     while True:
         time.sleep(1)
         table[n % 200] = bytearray(512 + n)
 for n in range(4):
     _thread.start_new_thread(worker, (n,))
+    while len(there) == n:
+        time.sleep(0.001)
+door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+door.bind(sys.argv[1])
+door.listen()
 time.sleep(3600)
 """
 
@@ -73,8 +81,9 @@ def cases(scale: Scale) -> list[Case]:
         Task(
             f"service{n:02}",
             Role.SERVER,
-            (*python, _SERVICE),
+            (*python, _SERVICE, f"/run/{n:02}.sock"),
             group=name,
+            ready=f"/run/{n:02}.sock",
             env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": "narenas:4"},
             quiet=True,
         )
