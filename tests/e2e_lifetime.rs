@@ -169,7 +169,7 @@ fn a_closed_output_ends_it() {
     let group = Group::new("deaf");
     let path = group.path.to_str().unwrap();
     let args = ["run", "--json", "--root", path, "--policy", "headroom"];
-    let mut child = command(&args)
+    let mut child = command(&[&args[..], &["--limit-share", "0"]].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -292,7 +292,9 @@ fn the_text_log_says_what_and_why() {
     let group = Group::new("log");
     group.set("memory.max", "64M");
     let path = group.path.to_str().unwrap();
-    let mut child = command(&["run", "--root", path])
+    // Without the rules that would answer before the limit does.
+    let args = ["--min-memory", "0", "--limit-share", "0"];
+    let mut child = command(&[&["run", "--root", path], &args[..]].concat())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -265,10 +265,14 @@ fn stall_is_counted_in_the_files_units() {
     drop(relieve(&group, worker));
     let told = line["stall_ms"].as_u64().unwrap();
     assert!(told >= 100, "{told} ms are over the threshold");
-    // The file is brought up to date every two seconds only.
-    eventually("the file has what was told", || {
-        (group.full_stall_us() - before) / 1000 >= told
-    });
+    // The file is brought up to date every two seconds only, and weighs the processors
+    // over other spans of time than a flush does.
+    std::thread::sleep(Duration::from_millis(2500));
+    let by_file = (group.full_stall_us() - before) / 1000;
+    assert!(
+        told * 95 / 100 <= by_file,
+        "{told} ms told, {by_file} ms by the file"
+    );
 }
 
 #[test]
