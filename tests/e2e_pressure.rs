@@ -208,15 +208,23 @@ fn pressure_that_comes_and_goes_is_held_longer_each_time() {
     let group = Group::new("wave");
     let back_off = ["--max-hold", "64", "--window", "500ms"];
     let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &back_off]));
-    for hold in [1, 2, 4, 8] {
+    let mut waves = 0;
+    while status_of(&group)["hold_windows"].as_u64().unwrap() < 8 {
+        waves += 1;
+        assert!(waves <= 8, "each wave doubles it, or none does");
         let worker = stall(&group);
-        let line = ext.decision(&group, "pressure");
-        assert_eq!(line["hold_windows"], hold, "{line}");
+        eventually("it is high", || status_of(&group)["pressure"] == true);
         let _worker = relieve(&group, worker);
-        let line = ext.decision(&group, "none");
-        assert_eq!(line["to"], "all");
+        eventually("it falls", || status_of(&group)["pressure"] == false);
     }
-    assert_eq!(status_of(&group)["hold_windows"], 8);
+    // A wave may be two, where its worker got no turn for a while.
+    let lines = ext.during(Duration::from_millis(100));
+    let holds: Vec<u64> = lines
+        .iter()
+        .filter(|line| line["why"] == "pressure")
+        .map(|line| line["hold_windows"].as_u64().unwrap())
+        .collect();
+    assert!(holds.starts_with(&[1, 2, 4, 8]), "{lines:?}");
 }
 
 #[test]
