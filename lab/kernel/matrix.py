@@ -48,7 +48,7 @@ CASES = (
     Case("BPF_TRANSPARENT_HUGEPAGE", off=("BPF_TRANSPARENT_HUGEPAGE",), hook=False),
     Case("PSI", off=("PSI",), boots=("mthp_psi", "mthp_hierarchy")),
     Case("SWAP", off=("SWAP",)),
-    Case("DEBUG_INFO_BTF", off=("DEBUG_INFO_BTF",)),
+    Case("DEBUG_INFO_BTF", off=("DEBUG_INFO_BTF",), hook=False),
     Case("MEMCG", off=("MEMCG",), hook=False),
     Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), hook=False),
     Case("CGROUP_BPF", off=("CGROUP_BPF",), hook=False),
