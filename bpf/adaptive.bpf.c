@@ -9,14 +9,4 @@
 #include "choose.bpf.h"
 #include "pressure.bpf.h"
 
-SEC("struct_ops/mthp_choose")
-unsigned long BPF_PROG(adaptive_choose, struct cgroup *cgrp, enum tva_type type,
-		       unsigned long vm_flags, unsigned long orders)
-{
-	return mthp_answer(cgrp, type, vm_flags, orders);
-}
-
-SEC(".struct_ops.link")
-struct bpf_mthp_ops adaptive = {
-	.mthp_choose = (void *)adaptive_choose,
-};
+MTHP_POLICY(adaptive);

@@ -43,7 +43,7 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 	if (!cgrp)
 		return orders;
 	f.headroom_bytes = mthp_room(cgrp, t);
-	f.host_bytes = t->rules & MTHP_RULE(HOST) ? mthp_host_room(t) : MTHP_NO_LIMIT;
+	f.host_bytes = mthp_host_now(t);
 	return orders & mthp_fitting(&f, t, &rules);
 }
 
@@ -53,10 +53,7 @@ static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 {
 	if (!cgrp || !state)
 		return;
-	if (t->rules & MTHP_RULE(HEADROOM))
-		state->unlimited = mthp_no_limit(cgrp);
-	if (t->rules & MTHP_RULE(HOST))
-		state->host_bytes = mthp_host_room(t);
+	mthp_look_for_limits(cgrp, state, t);
 	if (reason == MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
 		state->sparse = mthp_looks_wasteful(t);
 }
@@ -138,6 +135,20 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type
 	if (MTHP_IS(type, TVA_FORCED_COLLAPSE))
 		return mthp_answer_collapse(cgrp, vm_flags, orders);
 	return orders;
+}
+
+/* The program and the ops of the policy that the file is called after. */
+#define MTHP_POLICY(name)								\
+SEC("struct_ops/mthp_choose")								\
+unsigned long BPF_PROG(name##_choose, struct cgroup *cgrp, enum tva_type type,		\
+		       unsigned long vm_flags, unsigned long orders)			\
+{											\
+	return mthp_answer(cgrp, type, vm_flags, orders);				\
+}											\
+											\
+SEC(".struct_ops.link")									\
+struct bpf_mthp_ops name = {								\
+	.mthp_choose = (void *)name##_choose,						\
 }
 
 #endif /* MTHP_CHOOSE_BPF_H */

@@ -162,6 +162,16 @@ static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
 	return t->max_order[f->reason % MTHP_NR_REASONS];
 }
 
+/* Orders that fit into what is left until a limit, or of the host. */
+static __always_inline __u64 mthp_room_orders(__u64 room, __u64 factor,
+					      const struct mthp_tunables *t)
+{
+	__u64 fits = mthp_headroom_orders(room, factor, t->page_shift);
+
+	/* Room for the largest that exists is room for all: those above are words. */
+	return fits | -(fits & t->largest_pages);
+}
+
 /*
  * The orders that the other rules leave of facts->orders, for a request that the
  * rules bind.  @why gets a bit for each rule that took something.
@@ -173,17 +183,13 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 	__u32 on = t->rules;
 
 	if (on & MTHP_RULE(HEADROOM)) {
-		fits = mthp_headroom_orders(f->headroom_bytes, t->headroom_factor,
-					    t->page_shift);
-		/* Room for the largest that exists is room for all: those above are words. */
-		fits |= -(fits & t->largest_pages);
+		fits = mthp_room_orders(f->headroom_bytes, t->headroom_factor, t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HEADROOM);
 		allowed &= fits;
 	}
 	if ((on & MTHP_RULE(HOST)) && unlikely(f->host_bytes != MTHP_NO_LIMIT)) {
-		fits = mthp_headroom_orders(f->host_bytes, t->host_factor, t->page_shift);
-		fits |= -(fits & t->largest_pages);
+		fits = mthp_room_orders(f->host_bytes, t->host_factor, t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;

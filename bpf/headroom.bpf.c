@@ -8,14 +8,4 @@
 
 #include "choose.bpf.h"
 
-SEC("struct_ops/mthp_choose")
-unsigned long BPF_PROG(headroom_choose, struct cgroup *cgrp, enum tva_type type,
-		       unsigned long vm_flags, unsigned long orders)
-{
-	return mthp_answer(cgrp, type, vm_flags, orders);
-}
-
-SEC(".struct_ops.link")
-struct bpf_mthp_ops headroom = {
-	.mthp_choose = (void *)headroom_choose,
-};
+MTHP_POLICY(headroom);

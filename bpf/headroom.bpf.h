@@ -48,6 +48,13 @@ static __noinline struct cgroup *mthp_charged_above(struct cgroup *cgrp)
 	return 0;
 }
 
+/* The css is the first member of struct mem_cgroup. */
+static __always_inline struct page_counter *mthp_memory_counter(struct cgroup_subsys_state *css)
+{
+	return bpf_rdonly_cast((void *)css + bpf_core_field_offset(struct mem_cgroup, memory),
+			       bpf_core_type_id_kernel(struct page_counter));
+}
+
 /*
  * Counters of the cgroup that pays for @cgrp's memory: its own, or where the
  * memory controller is not enabled that far down, the nearest ancestor's.
@@ -75,9 +82,7 @@ static __always_inline void mthp_counters(struct mthp_counters *counters, struct
 		level = above->level;
 	}
 	counters->nr = level;
-	/* The css is the first member of struct mem_cgroup. */
-	counters->own = bpf_rdonly_cast((void *)css + bpf_core_field_offset(struct mem_cgroup, memory),
-					bpf_core_type_id_kernel(struct page_counter));
+	counters->own = mthp_memory_counter(css);
 }
 
 /*
@@ -93,18 +98,18 @@ static __always_inline __s64 mthp_min(__s64 a, __s64 b)
 	return b + (less & negative);
 }
 
+static __always_inline int mthp_limited(const struct page_counter *counter, __u64 unlimited)
+{
+	return counter->high < unlimited || counter->max < unlimited;
+}
+
 /* Has @cgrp a limit of its own? */
 static __always_inline int mthp_own_limit(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
 	__u64 id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
 	struct cgroup_subsys_state *css = cgrp->subsys[id];
-	struct page_counter *counter;
 
-	if (!css)
-		return 0;
-	counter = bpf_rdonly_cast((void *)css + bpf_core_field_offset(struct mem_cgroup, memory),
-				  bpf_core_type_id_kernel(struct page_counter));
-	return counter->high < mthp_unlimited(t) || counter->max < mthp_unlimited(t);
+	return css && mthp_limited(mthp_memory_counter(css), mthp_unlimited(t));
 }
 
 /* Is there a limit on the path at all? */
@@ -120,7 +125,7 @@ static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
 	if (left > MTHP_MAX_DEPTH)
 		left = MTHP_MAX_DEPTH;
 	for (; left; left--) {
-		if (counter->high < unlimited || counter->max < unlimited)
+		if (mthp_limited(counter, unlimited))
 			return 1;
 		counter = counter->parent;
 	}
@@ -129,8 +134,8 @@ static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
 
 /*
  * Bytes until the nearest limit that matters: the minimum over the counters of the
- * room below min(high, max).  Without any MTHP_NO_LIMIT: host-wide headroom is not
- * looked at, so there the rule has no opinion.
+ * room below min(high, max).  Without any MTHP_NO_LIMIT: there the rule has no opinion,
+ * and the host's decides.
  */
 static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters,
 					   const struct mthp_tunables *t)

@@ -89,10 +89,7 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	mthp_stall_step(&state->stall, now, total, inherited, t);
 	state->scanned_ns = now;
 
-	if (t->rules & MTHP_RULE(HOST))
-		state->host_bytes = mthp_host_room(t);
-	if (t->rules & MTHP_RULE(HEADROOM))
-		state->unlimited = mthp_no_limit(cgrp);
+	mthp_look_for_limits(cgrp, state, t);
 	state->populated = mthp_populated(cgrp);
 	if (state->populated) {
 		mthp_scan_memory(cgrp, state);

@@ -143,6 +143,26 @@ static __always_inline __u64 mthp_room_now(struct cgroup *cgrp, const struct mth
 	return mthp_room(cgrp, t);
 }
 
+/*
+ * What the host has left, if a rule asks for it.  A policy without the rule does not
+ * even name the kernel's sums, so that its loading need not read all of kallsyms.
+ */
+static __always_inline __u64 mthp_host_now(const struct mthp_tunables *t)
+{
+	if (!(MTHP_POLICY_RULES & MTHP_RULE(HOST)) || !(t->rules & MTHP_RULE(HOST)))
+		return MTHP_NO_LIMIT;
+	return mthp_host_room(t);
+}
+
+/* What is remembered between the looks of every sixteenth request and of each scan. */
+static __always_inline void mthp_look_for_limits(struct cgroup *cgrp, struct mthp_cgroup *state,
+						 const struct mthp_tunables *t)
+{
+	if (t->rules & MTHP_RULE(HEADROOM))
+		state->unlimited = mthp_no_limit(cgrp);
+	state->host_bytes = mthp_host_now(t);
+}
+
 /* Charged pages of the cgroup that pays for @cgrp; 0 without the memory controller. */
 static __always_inline __u64 mthp_usage(struct cgroup *cgrp)
 {

@@ -29,7 +29,7 @@ impl Caps {
     /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !text.contains('=') {
-            return order(text).map(|order| Self::all(Some(order)));
+            return order(text).map(|order| Self::from([order; NR_REASONS]));
         }
         let mut caps = Caps::default();
         for part in text.split(',') {
@@ -48,16 +48,6 @@ impl Caps {
         }
         caps.collapse_named = caps.collapse.is_some();
         Ok(caps)
-    }
-
-    fn all(cap: Option<u32>) -> Self {
-        Caps {
-            fault: cap,
-            swapin: cap,
-            khugepaged: cap,
-            collapse: cap,
-            collapse_named: false,
-        }
     }
 
     fn slot(&mut self, reason: &str) -> Option<&mut Option<u32>> {

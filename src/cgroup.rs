@@ -15,6 +15,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use crate::abi::Tunables;
 use crate::errors::{Error, Result};
+use crate::units::number_in;
 
 /// The usual mount point.
 pub const DEFAULT_MOUNT: &str = "/sys/fs/cgroup";
@@ -120,9 +121,7 @@ impl Cgroup {
 /// Bytes until the nearest limit on the way from `dir` up to `mount`, as the
 /// headroom rule sees it; `None` without any limit that matters.
 pub fn headroom(dir: &Path, mount: &Path, tunables: &Tunables) -> Option<u64> {
-    let number = |dir: &Path, file: &str| -> Option<u64> {
-        fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
-    };
+    let number = |dir: &Path, file: &str| number_in(&dir.join(file));
     let mut least: Option<u64> = None;
     for dir in dir.ancestors().take_while(|d| d.starts_with(mount)) {
         // "max", or no such file at the root: no number, no limit

@@ -2,6 +2,7 @@
 //! mthp_ext: page-size policy per cgroup.
 
 mod abi;
+mod answer;
 mod caps;
 mod carrier;
 mod cgroup;

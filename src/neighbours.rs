@@ -8,9 +8,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::units::show_size;
-
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+use crate::orders::THP_SYSFS;
+use crate::units::{number_in, show_size};
 
 /// Settings and counts since boot, of the whole host.  What this kernel does
 /// not have is null.
@@ -46,15 +45,13 @@ impl Host {
     /// As it is now.
     pub fn read() -> Self {
         Self::read_from(
-            Path::new(THP),
+            Path::new(THP_SYSFS),
             &fs::read_to_string("/proc/vmstat").unwrap_or_default(),
         )
     }
 
     fn read_from(thp: &Path, vmstat: &str) -> Self {
-        let number = |file: &str| -> Option<u64> {
-            fs::read_to_string(thp.join(file)).ok()?.trim().parse().ok()
-        };
+        let number = |file: &str| number_in(&thp.join(file));
         Host {
             shrink_underused: number("shrink_underused").map(|value| value != 0),
             max_ptes_none: number("khugepaged/max_ptes_none"),

@@ -131,10 +131,7 @@ impl Sizes {
 pub fn khugepaged_fills(dir: &Path, page_shift: u32) -> bool {
     // A page table is a page of entries of eight bytes.
     let entries = 1u64 << (page_shift - 3);
-    fs::read_to_string(dir.join("khugepaged/max_ptes_none"))
-        .ok()
-        .and_then(|text| text.trim().parse::<u64>().ok())
-        .is_none_or(|none| none > entries / 2)
+    units::number_in(&dir.join("khugepaged/max_ptes_none")).is_none_or(|none| none > entries / 2)
 }
 
 /// log2 of the base page size.

@@ -5,14 +5,15 @@
 //! gave none of his own: what it does is what its options do.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::Write;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use serde::Serialize;
 
+use crate::answer;
 use crate::cli::{Cli, Command};
-use crate::errors::{Error, Result};
+use crate::errors::Result;
 use crate::orders;
 
 /// For whom.
@@ -105,12 +106,7 @@ pub fn parse(argv: &[OsString]) -> std::result::Result<Cli, clap::Error> {
 /// If it cannot be printed.
 pub fn main(json: bool) -> Result<()> {
     let all: Vec<Shown> = Preset::value_variants().iter().map(|p| p.shown()).collect();
-    let mut out = io::stdout().lock();
-    let written = if json {
-        serde_json::to_writer(&mut out, &all)
-            .map_err(Into::into)
-            .and_then(|()| writeln!(out))
-    } else {
+    answer::print(&all, json, |all, out| {
         all.iter().try_for_each(|p| {
             writeln!(
                 out,
@@ -120,8 +116,7 @@ pub fn main(json: bool) -> Result<()> {
                 p.options.join(" ")
             )
         })
-    };
-    written.map_err(|source| Error::Output { source })
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! is not asked; it may be another version, or gone.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,17 @@ use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
 use crate::abi::{self, CgroupState, Facts, NR_REASONS, Tunables};
+use crate::answer;
 use crate::carrier::Carrier;
 use crate::cgroup::{self, Cgroup, Names};
 use crate::decide;
-use crate::errors::{Error, Result};
+use crate::errors::Result;
 use crate::events::Orders;
 use crate::neighbours;
 use crate::orders::Sizes;
 use crate::policies::{self, Policy};
 use crate::settings::Settings;
-use crate::units::{show_duration, show_size};
+use crate::units::{number_in, show_duration, show_size};
 
 /// The whole answer.
 #[derive(Debug, Serialize)]
@@ -95,13 +96,7 @@ fn judge(policy: &Policy, dir: &Path, mount: &Path, inherited: bool) -> Option<V
     let current = dir
         .ancestors()
         .take_while(|d| d.starts_with(mount))
-        .find_map(|d| {
-            fs::read_to_string(d.join("memory.current"))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
-        });
+        .find_map(|d| number_in(&d.join("memory.current")));
     let facts = facts_of(
         state.as_ref(),
         inherited,
@@ -388,15 +383,7 @@ pub fn main(json: bool) -> Result<()> {
         neighbours: neighbours::Host::read(),
         cgroups: cgroup_lines(&policies, &names, &root.mount, &Sizes::of_this_machine()),
     };
-    let mut out = io::stdout().lock();
-    let written = if json {
-        serde_json::to_writer(&mut out, &report)
-            .map_err(Into::into)
-            .and_then(|()| writeln!(out))
-    } else {
-        text(&report, &mut out)
-    };
-    written.map_err(|source| Error::Output { source })
+    answer::print(&report, json, text)
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::answer;
 use crate::carrier::{Abilities, Carrier};
 use crate::cgroup::{self, Cgroup};
-use crate::errors::{Error, Result};
+use crate::errors::Result;
 use crate::{orders, psi};
 
 /// `uname -r`.
@@ -259,15 +260,7 @@ fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
 /// Only if the answer cannot be written.
 pub fn main(json: bool) -> Result<u8> {
     let report = judge(&Facts::gather(Path::new(cgroup::DEFAULT_MOUNT)));
-    let mut out = std::io::stdout().lock();
-    let written = if json {
-        serde_json::to_writer(&mut out, &report)
-            .map_err(Into::into)
-            .and_then(|()| writeln!(out))
-    } else {
-        text(&report, &mut out)
-    };
-    written.map_err(|source| Error::Output { source })?;
+    answer::print(&report, json, text)?;
     Ok(report.exit_code)
 }
 

@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Durations and sizes as people write them, parsed without guessing.
+//! Durations and sizes as people write them, parsed without guessing, and numbers as
+//! the kernel's files have them.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
+
+/// The number that is all of a file's content; `None` without such a file, or where it
+/// says something else, as `max`.
+pub fn number_in(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
 
 /// Splits "100ms" into digits and suffix.
 fn split(text: &str) -> Result<(u64, &str), String> {

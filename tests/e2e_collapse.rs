@@ -7,7 +7,7 @@ mod common;
 use common::ext::{Ext, status_of};
 use common::trace::{Trace, finish_scan, pages_to_scan, settle};
 use common::worker::Worker;
-use common::{Group, MIB, THP, count, record, world, write};
+use common::{Group, MIB, count, max_ptes_none, record, world};
 
 const MEMORY: u64 = 8 * MIB;
 const STRIDE: u64 = 50 << 10;
@@ -17,13 +17,6 @@ const FEW: u64 = 16;
 /// No cgroup ever has as much, so each is small: faults get base pages, and
 /// khugepaged is free.
 const LATER: [&str; 4] = ["--policy", "reactive", "--min-memory", "1024G"];
-
-fn max_ptes_none(pages: u64) {
-    write(
-        format!("{THP}/khugepaged/max_ptes_none"),
-        &pages.to_string(),
-    );
-}
 
 /// Attaches, and waits until the group is known to be small: with a process
 /// that stays it is from then on.

@@ -5,22 +5,9 @@ mod common;
 
 use nix::errno::Errno;
 
-use common::ext::{Ext, status, status_of};
+use common::ext::{Ext, K64, status, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, MADV_PAGEOUT, Worker};
-use common::{Group, Khugepaged, MIB, count, count_all, eventually, swap, world};
-
-/// The headroom rule alone, and early.
-const K64: [&str; 8] = [
-    "--policy",
-    "headroom",
-    "--headroom-factor",
-    "64",
-    "--limit-share",
-    "0",
-    // The guest itself is too small for 1024 and no share.
-    "--host-factor",
-    "1",
-];
+use common::{Group, Khugepaged, MIB, count, count_all, eventually, max_ptes_none, swap, world};
 
 /// Most of a region of this size is in PMD folios.
 fn mostly_huge(worker: &mut Worker, bytes: u64) {
@@ -108,9 +95,8 @@ fn a_small_cgroup_is_collapsed_by_khugepaged() {
 #[ignore = "needs the lab's VM"]
 fn khugepaged_is_bound_in_small_cgroups_while_it_fills_with_zeroes() {
     world();
-    let file = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
-    for (max_ptes_none, huge) in [("511", 0), ("256", 4 * MIB)] {
-        std::fs::write(file, max_ptes_none).unwrap();
+    for (none, huge) in [(511, 0), (256, 4 * MIB)] {
+        max_ptes_none(none);
         let group = Group::new("small");
         let _ext = Ext::run(&group, &[]);
         let mut worker = Worker::new(&group);
@@ -121,7 +107,7 @@ fn khugepaged_is_bound_in_small_cgroups_while_it_fills_with_zeroes() {
         }
         eventually("khugepaged was there", || worker.huge() == huge);
     }
-    std::fs::write(file, "511").unwrap();
+    max_ptes_none(511);
 }
 
 #[test]

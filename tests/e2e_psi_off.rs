@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::ext::{Ext, attached, fails, output};
+use common::ext::{Ext, K64, attached, fails, output};
 use common::worker::Worker;
 use common::{Group, MIB, world};
 
@@ -29,17 +29,7 @@ fn the_headroom_policy_works() {
     world();
     let group = Group::new("limited");
     group.set("memory.max", "64M");
-    let _ext = Ext::run(
-        &group,
-        &[
-            "--policy",
-            "headroom",
-            "--headroom-factor",
-            "64",
-            "--limit-share",
-            "0",
-        ],
-    );
+    let _ext = Ext::run(&group, &K64);
     let mut worker = Worker::new(&group);
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 0);

@@ -6,7 +6,7 @@ mod common;
 
 use common::ext::Ext;
 use common::worker::Worker;
-use common::{Group, MIB, THP, keyed, record, vmstat, world, write};
+use common::{Group, MIB, THP, keyed, max_ptes_none, record, vmstat, world, write};
 
 /// The mail's: stress --vm-bytes 40M --vm-stride 50K, memory.max = 20M.
 const REGION: u64 = 40 * MIB;
@@ -28,15 +28,12 @@ fn touched_pages() -> u64 {
 struct Knobs;
 
 impl Knobs {
-    fn set(shrink: bool, max_ptes_none: u64) -> Self {
+    fn set(shrink: bool, none: u64) -> Self {
         write(
             format!("{THP}/shrink_underused"),
             if shrink { "1" } else { "0" },
         );
-        write(
-            format!("{THP}/khugepaged/max_ptes_none"),
-            &max_ptes_none.to_string(),
-        );
+        max_ptes_none(none);
         Knobs
     }
 }

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -174,21 +174,10 @@ takes them for used."""
 
 def bare(image: Path, test: RustTest, mode: Mode, env: Mapping[str, str], *, memory_mib: int, name: str) -> vm.Job:
     """A test program that needs no mthp_ext, on any kernel."""
-    boot = BOOTS[test.name]
-    return vm.Job(
-        kernel=image,
-        argv=[str(test.program), "--test-threads=1", "--include-ignored"],
-        programs=[test.program],
-        memory_mib=memory_mib,
-        # A stock kernel patches its own code while it runs. Emulated it survives that with one processor and counted
-        # time only.
-        cpus=1,
-        mode=mode,
-        timeout_s=900,
-        append=f"{boot.append} {_BEFORE_APPEND}",
-        env={"RUST_BACKTRACE": "1", **boot.env, **env},
-        name=name,
-    )
+    job = _program(image, test, mode, name)
+    # A stock kernel patches its own code while it runs. Emulated it survives that with one processor and counted time
+    # only.
+    return replace(job, memory_mib=memory_mib, cpus=1, append=f"{job.append} {_BEFORE_APPEND}", env={**job.env, **env})
 
 
 def _before(image: Path, test: RustTest, mode: Mode) -> Run:
@@ -214,20 +203,26 @@ def _all_before(rust: Sequence[RustTest], mode: Mode) -> list[Suite]:
     return suites
 
 
-def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
+def _program(image: Path, test: RustTest, mode: Mode, name: str) -> vm.Job:
+    """A test program in the guest that it wants."""
     boot = BOOTS.get(test.name, BOOTS["e2e"])
-    binary = programs.mthp_ext()
-    job = vm.Job(
-        kernel=kernel.image,
+    return vm.Job(
+        kernel=image,
         argv=[str(test.program), "--test-threads=1", "--include-ignored"],
-        programs=[test.program, binary],
+        programs=[test.program],
         memory_mib=1024,
         mode=mode,
         timeout_s=900,
         append=boot.append,
-        env={"MTHP_EXT_BIN": str(binary), "RUST_BACKTRACE": "1", **boot.env},
-        name=f"test-{test.name}",
+        env={"RUST_BACKTRACE": "1", **boot.env},
+        name=name,
     )
+
+
+def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
+    binary = programs.mthp_ext()
+    job = _program(kernel.image, test, mode, f"test-{test.name}")
+    job = replace(job, programs=[*job.programs, binary], env={"MTHP_EXT_BIN": str(binary), **job.env})
     return Run(f"vm/{test.name}", job, libtest.parse)
 
 

@@ -56,6 +56,19 @@ pub fn attached() -> usize {
     status()["policies"].as_array().unwrap().len()
 }
 
+/// The headroom rule alone, and early.
+pub const K64: [&str; 8] = [
+    "--policy",
+    "headroom",
+    "--headroom-factor",
+    "64",
+    "--limit-share",
+    "0",
+    // The guest itself is too small for 1024 and no share.
+    "--host-factor",
+    "1",
+];
+
 /// A running `mthp_ext run --json`.  Dropped: killed.
 pub struct Ext {
     child: Child,

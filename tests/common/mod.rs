@@ -43,6 +43,15 @@ pub fn world() {
     });
 }
 
+/// Up to how many empty pages of a range khugepaged fills, and above how many the shrinker
+/// splits; the kernel boots with 511.
+pub fn max_ptes_none(pages: u64) {
+    write(
+        format!("{THP}/khugepaged/max_ptes_none"),
+        &pages.to_string(),
+    );
+}
+
 /// Refuses to run elsewhere.
 pub fn only_in_the_lab() {
     assert!(

@@ -11,7 +11,7 @@ use super::{MIB, THP, eventually, read, write};
 const TRACING: &str = "/sys/kernel/tracing";
 const EVENTS: &str = "/sys/kernel/tracing/events/huge_memory";
 
-/// Sets what khugepaged scans before it sleeps, and lets it sleep until told.
+/// Sets what khugepaged scans before it sleeps.
 pub fn pages_to_scan(pages: u64) {
     write(
         format!("{THP}/khugepaged/pages_to_scan"),
