@@ -17,7 +17,7 @@
 #endif
 
 #define MTHP_MAGIC	0x6d746870u	/* "mthp" */
-#define MTHP_ABI	3u
+#define MTHP_ABI	4u
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
 #define MTHP_ALL_ORDERS	(~1ULL)
@@ -68,7 +68,7 @@ struct mthp_tunables {
 	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
 	__u32 narrow_collapse;	/* 1: the rules bind forced collapse as well */
 	__u32 max_order[MTHP_NR_REASONS];	/* largest order ever allowed for each reason */
-	__u32 pad;
+	__u32 count_cache;	/* 1: page cache that reclaim would drop first is used, too */
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;
@@ -97,6 +97,8 @@ struct mthp_cgroup {
 	__u64 memory_bytes;	/* anon+shmem at the last scan */
 	__u64 usage_pages;	/* charged pages at the last scan */
 	__u64 host_bytes;	/* headroom of the host when last looked at; MTHP_NO_LIMIT */
+	__u64 cache_bytes;	/* of that usage: page cache that would make room */
+	__u64 roomy_bytes;	/* headroom without any such page cache; MTHP_NO_LIMIT */
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
 	__u32 sparse;		/* 1: the process looked at last uses little of what it spans */

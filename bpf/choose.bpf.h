@@ -42,7 +42,7 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 
 	if (!cgrp)
 		return orders;
-	f.headroom_bytes = mthp_room(cgrp, t);
+	f.headroom_bytes = mthp_room(cgrp, 0, t);
 	f.host_bytes = mthp_host_now(t);
 	return orders & mthp_fitting(&f, t, &rules);
 }

@@ -134,11 +134,12 @@ static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
 
 /*
  * Bytes until the nearest limit that matters: the minimum over the counters of the
- * room below min(high, max).  Without any MTHP_NO_LIMIT: there the rule has no opinion,
- * and the host's decides.
+ * room below min(high, max), when @cache of the pages used would make room.  Without
+ * any MTHP_NO_LIMIT: there the rule has no opinion, and the host's decides.  With a
+ * @share of 0 each limit matters.
  */
-static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters,
-					   const struct mthp_tunables *t)
+static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters, __u64 cache,
+					   __u32 share, const struct mthp_tunables *t)
 {
 	const __u64 unlimited = mthp_unlimited(t);
 	struct page_counter *counter = counters->own;
@@ -156,7 +157,8 @@ static __always_inline __u64 mthp_headroom(const struct mthp_counters *counters,
 		max = counter->max;
 		if (high < unlimited || max < unlimited)
 			least = mthp_min(least, mthp_level_room(mthp_min(high, max),
-								counter->usage.counter, t));
+								counter->usage.counter - cache,
+								share, t));
 		if (!--left)
 			break;
 		/* Here, and not before the loop, are the offsets to be added. */

@@ -52,7 +52,7 @@ static __noinline __u64 mthp_host_room(const struct mthp_tunables *t)
 		return MTHP_NO_LIMIT;
 	total = mthp_kernel_word(&_totalram_pages, 0);
 	left = mthp_host_available();
-	left = mthp_level_room(total, total - left, t);
+	left = mthp_level_room(total, total - left, t->limit_share, t);
 	if (left >= (__s64)mthp_unlimited(t))
 		return MTHP_NO_LIMIT;
 	return left > 0 ? (__u64)left << t->page_shift : 0;

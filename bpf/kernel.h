@@ -48,6 +48,8 @@ enum node_stat_item {
 	NR_SHMEM,
 	NR_INACTIVE_FILE,
 	NR_ACTIVE_FILE,
+	NR_FILE_DIRTY,
+	NR_WRITEBACK,
 };
 
 enum zone_stat_item {

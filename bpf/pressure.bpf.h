@@ -38,23 +38,92 @@ static __always_inline int mthp_populated(struct cgroup *cgrp)
 	return task != 0;
 }
 
-static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state)
-{
-	struct mem_cgroup *memcg;
-	__u64 bytes;
+#define MTHP_STAT(memcg, item)	\
+	bpf_mem_cgroup_page_state(memcg, bpf_core_enum_value(enum node_stat_item, item))
 
+/* Bytes of files on the list that reclaim takes from first, as far as it need not write them. */
+static __always_inline __u64 mthp_idle_files(struct mem_cgroup *memcg)
+{
+	__u64 files = MTHP_STAT(memcg, NR_INACTIVE_FILE);
+	__u64 busy = MTHP_STAT(memcg, NR_FILE_DIRTY) + MTHP_STAT(memcg, NR_WRITEBACK);
+
+	return files > busy ? files - busy : 0;
+}
+
+/*
+ * How much further the nearest limit would be without page cache that reclaim drops
+ * first: below a limit it is room, as it is on the host.  Until the next scan faults
+ * may use it up unseen; if that hurts, the stall brings the next scan at once.
+ *
+ * At each level it is the page cache of the whole subtree that makes room, so the
+ * least of these rooms comes down from the parent, which the scan met before; above
+ * the cgroup that the policy is attached to page cache counts as used.
+ */
+static __noinline void mthp_scan_cache(struct cgroup *cgrp, struct mthp_cgroup *state, __u64 files)
+{
+	const struct mthp_tunables *t = mthp_tuned();
+	struct mthp_counters counters;
+	__u64 bare, roomy = MTHP_NO_LIMIT;
+	struct mthp_cgroup *above;
+	struct cgroup *parent;
+	__s64 limit, room;
+
+	if (!cgrp || !state)
+		return;
+	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
+	if (parent) {
+		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
+		roomy = above ? above->roomy_bytes : mthp_nearest_limit(parent, 0, 0);
+		bpf_cgroup_release(parent);
+	}
+	mthp_counters(&counters, cgrp);
+	if (counters.own) {
+		limit = mthp_min(counters.own->high, counters.own->max);
+		room = ((limit - counters.own->usage.counter) << t->page_shift) + files;
+		if (limit < (__s64)mthp_unlimited(t) && (__u64)room < roomy)
+			roomy = room > 0 ? room : 0;
+	}
+	state->roomy_bytes = roomy;
+	bare = mthp_nearest_limit(cgrp, 0, 0);
+	state->cache_bytes = bare < roomy && roomy != MTHP_NO_LIMIT ? roomy - bare : 0;
+}
+
+/* How large it is, and what of that is page cache. */
+static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state,
+					     const struct mthp_tunables *t)
+{
+	int cache = (t->rules & MTHP_RULE(HEADROOM)) && !t->count_cache && !state->unlimited;
+	struct mem_cgroup *memcg;
+	__u64 bytes, files = 0;
+
+	if (!cache) {
+		state->cache_bytes = 0;
+		state->roomy_bytes = MTHP_NO_LIMIT;
+	}
+	if (!state->populated) {
+		/* What its last process left behind says nothing about the next one ... */
+		state->memory_bytes = 0;
+		state->usage_pages = mthp_usage(cgrp);
+		state->sparse = 0;
+		/* ... but page cache makes room for those below. */
+		if (!cache)
+			return;
+	}
 	memcg = bpf_get_mem_cgroup(&cgrp->self);
 	if (!memcg) {
 		state->memory_known = 0;
 		return;
 	}
 	bpf_mem_cgroup_flush_stats(memcg);
-	bytes = bpf_mem_cgroup_page_state(memcg,
-			bpf_core_enum_value(enum node_stat_item, NR_ANON_MAPPED));
-	bytes += bpf_mem_cgroup_page_state(memcg,
-			bpf_core_enum_value(enum node_stat_item, NR_SHMEM));
+	bytes = MTHP_STAT(memcg, NR_ANON_MAPPED) + MTHP_STAT(memcg, NR_SHMEM);
+	if (cache)
+		files = mthp_idle_files(memcg);
 	bpf_put_mem_cgroup(memcg);
 
+	if (cache)
+		mthp_scan_cache(cgrp, state, files);
+	if (!state->populated)
+		return;
 	state->memory_bytes = bytes;
 	state->usage_pages = mthp_usage(cgrp);
 	state->memory_known = 1;
@@ -91,15 +160,9 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 
 	mthp_look_for_limits(cgrp, state, t);
 	state->populated = mthp_populated(cgrp);
-	if (state->populated) {
-		mthp_scan_memory(cgrp, state);
+	mthp_scan_memory(cgrp, state, t);
+	if (state->populated)
 		mthp_tell(cgrp, state, 1);
-	} else {
-		/* What its last process left behind says nothing about the next one. */
-		state->memory_bytes = 0;
-		state->usage_pages = mthp_usage(cgrp);
-		state->sparse = 0;
-	}
 	return 0;
 }
 

@@ -95,6 +95,7 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 		.memory_known = cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id,
 								 memory_cgrp_id)] != 0,
 		.host_bytes = MTHP_NO_LIMIT,
+		.roomy_bytes = MTHP_NO_LIMIT,
 		.told = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
 	};
 
@@ -103,15 +104,16 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 }
 
 /*
- * Bytes until the nearest limit that matters.  A global function: the verifier looks
- * at its loop once, and not again for each reason and each state before the call.
+ * mthp_headroom() of a cgroup.  A global function: the verifier looks at its loop
+ * once, and not again for each reason and each state before the call.
  */
-__noinline __u64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted)
+__noinline __u64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted, __u64 cache_bytes, __u32 share)
 {
+	const struct mthp_tunables *t = mthp_tuned();
 	struct mthp_counters counters;
 
 	mthp_counters(&counters, cgrp);
-	return mthp_headroom(&counters, mthp_tuned());
+	return mthp_headroom(&counters, cache_bytes >> t->page_shift, share, t);
 }
 
 /*
@@ -126,12 +128,13 @@ __noinline __u32 mthp_no_limit(struct cgroup *cgrp __arg_trusted)
 	return !mthp_any_limit(&counters, mthp_tuned());
 }
 
-/* The nearest limit, if a rule asks for it. */
-static __always_inline __u64 mthp_room(struct cgroup *cgrp, const struct mthp_tunables *t)
+/* The nearest limit, if a rule asks for it; @state may be NULL. */
+static __always_inline __u64 mthp_room(struct cgroup *cgrp, const struct mthp_cgroup *state,
+				       const struct mthp_tunables *t)
 {
 	if (!(t->rules & MTHP_RULE(HEADROOM)))
 		return MTHP_NO_LIMIT;
-	return mthp_nearest_limit(cgrp);
+	return mthp_nearest_limit(cgrp, state ? state->cache_bytes : 0, t->limit_share);
 }
 
 /* The same for a request: a limit of its own it sees at once, a new one above it soon. */
@@ -140,7 +143,7 @@ static __always_inline __u64 mthp_room_now(struct cgroup *cgrp, const struct mth
 {
 	if ((t->rules & MTHP_RULE(HEADROOM)) && state->unlimited && !mthp_own_limit(cgrp, t))
 		return MTHP_NO_LIMIT;
-	return mthp_room(cgrp, t);
+	return mthp_room(cgrp, state, t);
 }
 
 /*
@@ -221,7 +224,7 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 	}
 
 	mthp_cgroup_facts(&f, cgrp, state, t);
-	f.headroom_bytes = mthp_room(cgrp, t);
+	f.headroom_bytes = mthp_room(cgrp, state, t);
 	for (r = 0; r < MTHP_NR_REASONS; r++) {
 		f.reason = r;
 		to[r] = mthp_decide(&f, t, &rules);

@@ -7,7 +7,7 @@
 /// First word of [`Tunables`].
 pub const MAGIC: u32 = 0x6d74_6870;
 /// Version of the layout and its meaning.
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 /// Headroom of a cgroup without any limit on its path.
@@ -43,7 +43,7 @@ pub struct Tunables {
     pub max_hold: u32,
     pub narrow_collapse: u32,
     pub max_order: [u32; NR_REASONS],
-    pub pad: u32,
+    pub count_cache: u32,
     pub threshold_ns: u64,
     pub calm_ns: u64,
     pub window_ns: u64,
@@ -78,6 +78,8 @@ pub struct CgroupState {
     pub memory_bytes: u64,
     pub usage_pages: u64,
     pub host_bytes: u64,
+    pub cache_bytes: u64,
+    pub roomy_bytes: u64,
     pub memory_known: u32,
     pub populated: u32,
     pub sparse: u32,
@@ -224,7 +226,7 @@ mod tests {
             max_hold,
             narrow_collapse,
             max_order,
-            pad,
+            count_cache,
             threshold_ns,
             calm_ns,
             window_ns,
@@ -259,6 +261,8 @@ mod tests {
             memory_bytes,
             usage_pages,
             host_bytes,
+            cache_bytes,
+            roomy_bytes,
             memory_known,
             populated,
             sparse,

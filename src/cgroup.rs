@@ -119,8 +119,9 @@ impl Cgroup {
 }
 
 /// Bytes until the nearest limit on the way from `dir` up to `mount`, as the
-/// headroom rule sees it; `None` without any limit that matters.
-pub fn headroom(dir: &Path, mount: &Path, tunables: &Tunables) -> Option<u64> {
+/// headroom rule sees it when `cache` bytes of page cache would make room; `None`
+/// without any limit that matters.
+pub fn headroom(dir: &Path, mount: &Path, cache: u64, tunables: &Tunables) -> Option<u64> {
     let number = |dir: &Path, file: &str| number_in(&dir.join(file));
     let mut least: Option<u64> = None;
     for dir in dir.ancestors().take_while(|d| d.starts_with(mount)) {
@@ -129,7 +130,9 @@ pub fn headroom(dir: &Path, mount: &Path, tunables: &Tunables) -> Option<u64> {
         let Some(limit) = limits.into_iter().flatten().min() else {
             continue;
         };
-        let used = number(dir, "memory.current").unwrap_or(0);
+        let current = number(dir, "memory.current").unwrap_or(0);
+        // Page cache of this level may be less: then all of it is room.
+        let used = current.saturating_sub(cache);
         // Large folios have not had their share of this limit yet.
         let share = (limit >> (10 + tunables.page_shift)) * u64::from(tunables.limit_share);
         let largest = u64::from(tunables.largest_pages);
@@ -242,7 +245,7 @@ mod tests {
             largest_pages: 1,
             ..Tunables::default()
         };
-        let at = |p: &str| headroom(&t.path().join(p), t.path(), &none);
+        let at = |p: &str| headroom(&t.path().join(p), t.path(), 0, &none);
         assert_eq!(at("a"), Some(600));
         assert_eq!(at("a/b"), Some(400));
         assert_eq!(at("a/b/c"), Some(400));
@@ -265,9 +268,13 @@ mod tests {
             largest_pages: 512,
             ..Tunables::default()
         };
-        let at = |p: &str| headroom(&t.path().join(p), t.path(), &half);
+        let at = |p: &str| headroom(&t.path().join(p), t.path(), 0, &half);
         assert_eq!(at("a"), None, "47 MiB of 100: another one fits");
         assert_eq!(at("b"), Some(52_428_800), "it would be more than half");
+        let read = |p: &str, cache| headroom(&t.path().join(p), t.path(), cache, &half);
+        assert_eq!(read("b", 4 << 20), None, "page cache makes room");
+        assert_eq!(read("b", 1 << 20), Some(53_477_376), "not enough of it");
+        assert_eq!(read("b", 1 << 40), None, "more than there is");
     }
 
     #[test]

@@ -173,6 +173,10 @@ pub struct RunArgs {
           value_parser = clap::value_parser!(u32).range(0..=100))]
     pub limit_share: u32,
 
+    /// Count all page cache as used, even what was read once and reclaim would drop first
+    #[arg(long)]
+    pub count_cache: bool,
+
     /// Let the rules bind memory that asked for huge pages (MADV_HUGEPAGE) as well
     #[arg(long)]
     pub narrow_advised: bool,
@@ -249,6 +253,7 @@ impl RunArgs {
             max_order: self.max_order.unwrap_or_default().tunable(),
             narrow_advised: self.narrow_advised.into(),
             narrow_collapse: self.narrow_collapse.into(),
+            count_cache: self.count_cache.into(),
             psi_full: (self.pressure == Pressure::Full).into(),
             max_hold,
             threshold_ns,
@@ -312,6 +317,9 @@ mod tests {
         assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
         assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
         assert_eq!((t.psi_full, t.narrow_advised, t.narrow_collapse), (1, 0, 0));
+        assert_eq!(t.count_cache, 0);
+        let counted = run(&["--count-cache"]).unwrap();
+        assert_eq!(counted.tunables(&own, &sizes, true).count_cache, 1);
         assert_eq!(
             (t.max_order, t.headroom_factor),
             ([abi::NO_MAX_ORDER; 4], 1024)

@@ -19,6 +19,7 @@ pub struct Settings {
     headroom_factor: u64,
     host_factor: u64,
     limit_share_percent: u32,
+    count_cache: bool,
     max_order: Caps,
     narrow_advised: bool,
     narrow_collapse: bool,
@@ -36,6 +37,7 @@ impl From<&abi::Tunables> for Settings {
             headroom_factor: t.headroom_factor,
             host_factor: t.host_factor,
             limit_share_percent: (t.limit_share * 100).div_ceil(1024),
+            count_cache: t.count_cache != 0,
             max_order: t.max_order.into(),
             narrow_advised: t.narrow_advised != 0,
             narrow_collapse: t.narrow_collapse != 0,
@@ -65,8 +67,14 @@ impl Settings {
                     show_size(self.sparse_waste_bytes)
                 )),
                 "headroom" => parts.push(format!(
-                    "headroom factor {} beyond {}% of a limit",
-                    self.headroom_factor, self.limit_share_percent
+                    "headroom factor {} beyond {}% of a limit{}",
+                    self.headroom_factor,
+                    self.limit_share_percent,
+                    if self.count_cache {
+                        " that page cache fills, too"
+                    } else {
+                        ""
+                    }
                 )),
                 "host" => parts.push(format!("host factor {}", self.host_factor)),
                 "max-order" => {

@@ -70,6 +70,8 @@ struct CgroupLine {
     calm_windows: u32,
     memory_bytes: Option<u64>,
     headroom_bytes: Option<u64>,
+    /// Of that, page cache that would make room.
+    cache_bytes: u64,
     /// What the host could still give out when this cgroup last asked.
     host_bytes: Option<u64>,
     #[serde(flatten)]
@@ -101,7 +103,12 @@ fn judge(policy: &Policy, dir: &Path, mount: &Path, inherited: bool) -> Option<V
         state.as_ref(),
         inherited,
         current,
-        cgroup::headroom(dir, mount, tunables),
+        cgroup::headroom(
+            dir,
+            mount,
+            state.as_ref().map_or(0, |s| s.cache_bytes),
+            tunables,
+        ),
         tunables,
     );
     let (orders, rules) = decide::decide(&facts, tunables);
@@ -197,6 +204,7 @@ impl CgroupLine {
             calm_windows: 0,
             memory_bytes: None,
             headroom_bytes: None,
+            cache_bytes: 0,
             host_bytes: None,
             huge: neighbours::Group::read(dir),
             asked: BTreeMap::new(),
@@ -235,6 +243,7 @@ impl CgroupLine {
         let Some(state) = &verdict.state else { return };
         self.stall_ms = self.stall_ms.max(state.stall.stall_ns / 1_000_000);
         self.elapsed_ms = self.elapsed_ms.max(state.stall.elapsed_ns / 1_000_000);
+        self.cache_bytes = self.cache_bytes.max(state.cache_bytes);
         if state.stall.hold >= self.hold_windows {
             self.hold_windows = state.stall.hold;
             self.calm_windows = state.stall.calm;
@@ -401,7 +410,7 @@ mod tests {
         abi: abi::ABI,
         rules: 0,
         max_order: [abi::NO_MAX_ORDER; NR_REASONS],
-        pad: 0,
+        count_cache: 0,
         narrow_advised: 0,
         psi_full: 1,
         limit_share: 512,

@@ -208,7 +208,7 @@ pub fn judge(facts: &Facts) -> Report {
         })
         .collect();
     let lack = FEATURES.iter().find(|f| f.code != 0 && !(f.has)(facts));
-    // The headroom rule reads page counters only.
+    // The headroom rule reads page counters only, and a cap nothing at all.
     let base = facts.cgroup2
         && facts.abilities.hook
         && facts.abilities.cgroup_links
@@ -219,7 +219,7 @@ pub fn judge(facts: &Facts) -> Report {
         policies.extend(["adaptive", "reactive"]);
     }
     if base {
-        policies.push("headroom");
+        policies.extend(["headroom", "fixed"]);
     }
     Report {
         verdict: lack.map_or("full", |f| f.name),
@@ -291,7 +291,10 @@ mod tests {
     fn everything_there_is_full() {
         let report = judge(&full());
         assert_eq!((report.verdict, report.exit_code), ("full", 0));
-        assert_eq!(report.policies, ["adaptive", "reactive", "headroom"]);
+        assert_eq!(
+            report.policies,
+            ["adaptive", "reactive", "headroom", "fixed"]
+        );
     }
 
     #[test]
@@ -321,7 +324,7 @@ mod tests {
             psi: false,
             ..full()
         });
-        assert_eq!(report.policies, ["headroom"]);
+        assert_eq!(report.policies, ["headroom", "fixed"]);
     }
 
     #[test]

@@ -295,14 +295,14 @@ static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
 	struct mthp_tunables t = defaults();
 	__s64 unlimited = mthp_unlimited(&t);
 
-	CHECK(mthp_level_room(25600, 0, &t) == unlimited, "nothing is used");
-	CHECK(mthp_level_room(25600, 12800 - 512, &t) == unlimited, "one more fits");
-	CHECK(mthp_level_room(25600, 12800 - 511, &t) == 12800 + 511, "just not");
-	CHECK(mthp_level_room(25600, 25600, &t) == 0, "at the limit");
-	CHECK(mthp_level_room(25600, 25601, &t) == -1, "over it");
-	CHECK(mthp_level_room(512, 0, &t) == 512, "a limit without room for one");
+	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == unlimited, "nothing is used");
+	CHECK(mthp_level_room(25600, 12800 - 512, t.limit_share, &t) == unlimited, "one more fits");
+	CHECK(mthp_level_room(25600, 12800 - 511, t.limit_share, &t) == 12800 + 511, "just not");
+	CHECK(mthp_level_room(25600, 25600, t.limit_share, &t) == 0, "at the limit");
+	CHECK(mthp_level_room(25600, 25601, t.limit_share, &t) == -1, "over it");
+	CHECK(mthp_level_room(512, 0, t.limit_share, &t) == 512, "a limit without room for one");
 	t.limit_share = 0;
-	CHECK(mthp_level_room(25600, 0, &t) == 25600, "no share");
+	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == 25600, "no share");
 }
 
 /* Limits and usages as large as there are, and any share. */
@@ -315,7 +315,7 @@ static void room_is_as_defined(void)
 		int within = used + t.largest_pages <= (limit >> 10) * t.limit_share;
 		__s64 want = within ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
-		CHECK(mthp_level_room(limit, used, &t) == want, "%llu of %llu", used, limit);
+		CHECK(mthp_level_room(limit, used, t.limit_share, &t) == want, "%llu of %llu", used, limit);
 	}
 }
 

@@ -124,7 +124,7 @@ fn support_is_full_on_this_kernel() {
     assert_eq!(report["exit_code"], 0);
     assert_eq!(
         report["policies"],
-        serde_json::json!(["adaptive", "reactive", "headroom"])
+        serde_json::json!(["adaptive", "reactive", "headroom", "fixed"])
     );
     let text = String::from_utf8(output(&["support"]).stdout).unwrap();
     assert!(

@@ -7,7 +7,9 @@ use nix::errno::Errno;
 
 use common::ext::{Ext, K64, status, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, MADV_PAGEOUT, Worker};
-use common::{Group, Khugepaged, MIB, count, count_all, eventually, max_ptes_none, swap, world};
+use common::{
+    Defrag, Group, Khugepaged, MIB, count, count_all, disk, eventually, max_ptes_none, swap, world,
+};
 
 /// Most of a region of this size is in PMD folios.
 fn mostly_huge(worker: &mut Worker, bytes: u64) {
@@ -408,6 +410,77 @@ fn large_folios_may_fill_their_share_of_a_limit() {
         let huge = worker.huge();
         assert!(expected.contains(&huge), "{share} %: {huge}");
     }
+}
+
+/// What docs/findings.md says of the kernel alone.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
+    world();
+    for defrag in [false, true] {
+        let group = Group::new("reader");
+        group.set("memory.max", "256M");
+        let _disk = disk();
+        let mut worker = Worker::new(&group);
+        worker.read_disk(512 * MIB);
+        let _defrag = defrag.then(Defrag::always);
+        let failed = count(2048, "anon_fault_fallback_charge");
+        worker.fill(200 * MIB);
+        let failed = count(2048, "anon_fault_fallback_charge") - failed;
+        assert_eq!(worker.huge(), if defrag { 200 * MIB } else { 0 });
+        assert_eq!(failed, if defrag { 0 } else { 100 });
+    }
+}
+
+/// Reclaim would drop it first: a limit that files have filled leaves room all the same.
+/// Faults get it only where they may reclaim for a huge page, which `defrag` decides.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_that_was_read_once_is_room() {
+    world();
+    let _defrag = Defrag::always();
+    for (args, expected) in [(&[][..], 80 * MIB..=128 * MIB), (&["--count-cache"], 0..=0)] {
+        let group = Group::new("reader");
+        group.set("memory.max", "256M");
+        let _disk = disk();
+        let mut worker = Worker::new(&group);
+        worker.read_disk(512 * MIB);
+        assert!(group.bytes("memory.current") > 240 * MIB);
+        let ext = Ext::run(&group, &[args, &["--window", "100ms"]].concat());
+        ext.decision(&group, "small");
+        let cache = status_of(&group)["cache_bytes"].as_u64().unwrap();
+        assert_eq!(cache > 128 * MIB, args.is_empty(), "{cache}");
+        worker.fill(200 * MIB);
+        let huge = worker.huge();
+        assert!(expected.contains(&huge), "{args:?}: {huge}");
+        assert_eq!(
+            group
+                .get("memory.events.local")
+                .matches("oom_kill 0")
+                .count(),
+            1
+        );
+    }
+}
+
+/// The limit may be that of a pod, and the page cache another container's.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_of_a_sibling_is_room_below_a_common_limit() {
+    world();
+    let _defrag = Defrag::always();
+    let _disk = disk();
+    let pod = Group::new("pod");
+    pod.set("memory.max", "256M");
+    let (reader, server) = (pod.child("reader"), pod.child("server"));
+    Worker::new(&reader).read_disk(512 * MIB);
+    assert!(pod.bytes("memory.current") > 240 * MIB);
+    let mut worker = Worker::new(&server);
+    let ext = Ext::run(&pod, &["--window", "100ms"]);
+    worker.fill(MIB);
+    ext.decision(&server, "small");
+    worker.fill(64 * MIB);
+    mostly_huge(&mut worker, 64 * MIB);
 }
 
 #[test]

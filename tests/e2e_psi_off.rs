@@ -43,5 +43,5 @@ fn support_names_psi() {
     assert_eq!(out.status.code(), Some(6));
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(report["verdict"], "psi");
-    assert_eq!(report["policies"], serde_json::json!(["headroom"]));
+    assert_eq!(report["policies"], serde_json::json!(["headroom", "fixed"]));
 }

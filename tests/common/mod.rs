@@ -16,7 +16,7 @@ pub mod ext;
 pub mod trace;
 pub mod worker;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -77,6 +77,22 @@ impl Drop for Khugepaged {
     }
 }
 
+/// Lets faults reclaim for a huge page for as long as the guard lives.
+pub struct Defrag;
+
+impl Defrag {
+    pub fn always() -> Self {
+        write(format!("{THP}/defrag"), "always");
+        Defrag
+    }
+}
+
+impl Drop for Defrag {
+    fn drop(&mut self) {
+        let _ = fs::write(format!("{THP}/defrag"), "madvise");
+    }
+}
+
 /// Swap on zram, made once and kept.
 pub fn swap() {
     static ONCE: Once = Once::new();
@@ -90,6 +106,20 @@ pub fn swap() {
             assert!(out.status.success(), "{command:?}: {out:?}");
         }
     });
+}
+
+/// What `disk` makes.
+pub const DISK: &str = "/dev/zram1";
+
+/// A disk of 512 MiB of zeroes that need no memory, made once and kept: what is read of
+/// it is page cache until the file returned here is closed.
+pub fn disk() -> File {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        assert_eq!(read("/sys/class/zram-control/hot_add").trim(), "1");
+        write("/sys/block/zram1/disksize", "512M");
+    });
+    File::open(DISK).unwrap()
 }
 
 /// The directories of the sizes anonymous memory can have.

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 
-use super::Group;
+use super::{DISK, Group};
 
 const PMD: usize = 2 << 20;
 
@@ -28,6 +28,7 @@ enum Order {
     Check,
     Zeroes,
     Resident,
+    ReadFile,
 }
 
 /// `madvise` values the libc crate may not have.
@@ -135,6 +136,11 @@ impl Worker {
         assert_eq!(self.ask(Order::Read, 0), 0);
     }
 
+    /// Reads the first `bytes` of the disk, which become page cache of its cgroup.
+    pub fn read_disk(&mut self, bytes: u64) {
+        assert_eq!(self.ask(Order::ReadFile, bytes), 0);
+    }
+
     /// Maps and touches.
     pub fn fill(&mut self, bytes: u64) {
         self.map(bytes);
@@ -196,6 +202,8 @@ fn serve(mut orders: UnixStream) {
             region.zero_pages()
         } else if order == Order::Resident as u64 {
             region.smaps("Rss:")
+        } else if order == Order::ReadFile as u64 {
+            read_disk(value)
         } else {
             region.advise(value)
         };
@@ -203,6 +211,12 @@ fn serve(mut orders: UnixStream) {
             return;
         }
     }
+}
+
+fn read_disk(bytes: u64) -> u64 {
+    let read = File::open(DISK)
+        .and_then(|disk| std::io::copy(&mut disk.take(bytes), &mut std::io::sink()));
+    u64::from(read.ok() != Some(bytes))
 }
 
 impl Region {
