@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from lab import accel, programs, results, schedule, setup, vm
-from lab.bench import execute, gates, scenarios, text
-from lab.bench.arms import ARM, USUAL
+from lab.bench import compare, execute, gates, scenarios, text, variants
+from lab.bench.arms import ARM
 from lab.bench.cell import LRUS
 from lab.bench.journal import Journal
 from lab.bench.plan import plan
@@ -30,7 +30,9 @@ def _words(text: str) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m lab bench", description=__doc__)
     parser.add_argument("--scenario", type=_words, default=[], help='"redis", "redis/set-*", several with commas')
-    parser.add_argument("--arm", type=_words, default=[], help=f"of {', '.join(ARM)}; several with commas")
+    parser.add_argument(
+        "--arm", type=_words, default=[], help=f"of {', '.join(ARM)}, ablation, sweep; several with commas"
+    )
     parser.add_argument("--scale", default="ci", help="smoke, ci or full (default: %(default)s)")
     parser.add_argument("--mode", default="icount", help="icount, tcg or kvm (default: %(default)s)")
     parser.add_argument("--lru", type=_words, default=[], help="classic or mglru (default: both)")
@@ -55,7 +57,7 @@ def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     scale = Scale(_known("scale", [args.scale], [str(one) for one in Scale])[0])
     mode = vm.Mode(_known("mode", [args.mode], [str(one) for one in vm.Mode])[0])
-    arms = _known("arm", args.arm or USUAL, list(ARM))
+    arms = variants.named(args.arm)
     lrus = _known("LRU flavour", args.lru, list(LRUS))
     if not 0 <= args.repeat <= 100 or not 0 <= args.jobs <= 64:
         raise LabError(Exit.USAGE, "REPEAT must be from 1 to 100 and --jobs from 1 to 64")
@@ -93,6 +95,10 @@ def _report(name: str, scale: Scale, mode: vm.Mode, finished: schedule.Finished[
     print()
     for world in table.worlds:
         print("\n".join(text.case_table(table, world)), end="\n\n")
+    if removed := compare.ablation(table):
+        print("\n".join(text.grid(removed)), end="\n\n")
+    for _, key, rows in compare.sweeps(table):
+        print("\n".join([key, *text.grid(rows)]), end="\n\n")
     print("\n".join(text.heat_map(table)))
     print("Regret: result divided by the best static arm's (*); less than 1 is worse.\n" + parts.NOTE[str(mode)])
     if checked:

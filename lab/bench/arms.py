@@ -27,7 +27,9 @@ class Arm:
     policy: tuple[str, ...] | None = None
     """Arguments of `mthp_ext run`, attached to the root cgroup; None: a static arm."""
     extra: bool = False
-    """For particular users: run only where it is named."""
+    """Run only where it is named."""
+    cases: tuple[str, ...] = ()
+    """The cases it is for; empty: all."""
 
     @property
     def static(self) -> bool:

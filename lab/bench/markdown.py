@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from lab.bench.compare import NOTABLE, ablation, sweeps
 from lab.bench.published import beside
 from lab.bench.table import Table
 from lab.bench.text import NOT_MODELLED, case_table, grid, heat_map
@@ -20,6 +21,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
         "## Regret\n\nAn arm's result divided by that of the best static setting of its row (*); 1 means nobody could "
         "have chosen better by hand.\n\n" + "\n".join(heat_map(table)),
         *_published(table),
+        *_variants(table),
         "## Scenarios\n\nMedians; in brackets the 95 % interval of the median by bootstrap over the repeats.",
         *(f"### {world.title}\n\n" + _block(case_table(table, world)) for world in table.worlds),
         "## Gates\n\n" + "\n".join(grid(_gate_rows(gates))) if gates else "",
@@ -41,6 +43,19 @@ def _gate_rows(gates: Sequence[Gate]) -> list[list[str]]:
     for one in sorted(gates, key=lambda one: one.ok):
         rows.append(["ok" if one.ok else "**missed**", one.name, gate_value(one), one.bound])
     return rows
+
+
+def _variants(table: Table) -> list[str]:
+    parts = []
+    if removed := ablation(table):
+        parts += [
+            "## Rules taken away\n\nThe default policy without one of its rules, in the cases that the rule is there "
+            f"for. Differences of less than {NOTABLE:.0%} are left out.\n\n" + "\n".join(grid(removed))
+        ]
+    swept = [f"**{option}**, {key}\n\n" + "\n".join(grid(rows)) for option, key, rows in sweeps(table)]
+    if swept:
+        parts += ["## Constants varied\n\nThe default in bold.", *swept]
+    return parts
 
 
 def _published(table: Table) -> list[str]:

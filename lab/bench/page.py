@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.bench.arms import ARM, ARMS, DEFAULT, Arm
 from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
+from lab.bench.compare import NOTABLE, ablation, sweeps
 from lab.bench.execute import fates_of
 from lab.bench.published import beside
 from lab.bench.run import Run
@@ -35,6 +36,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
         _headline(table, gates),
         _heat_map(table),
         _published(table),
+        _variants(table),
         _scenarios(table),
         gates_section(sorted(gates, key=lambda one: one.ok)),
         "<section><h2>What emulation does not model</h2><ul>",
@@ -149,6 +151,33 @@ def _published(table: Table) -> str:
         "1 where emulation shows what their hardware showed. Where our always came to no figure, ours are divided by "
         "never.</p></section>"
     )
+
+
+def _plain(rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(field)}</th>" for field in rows[0])
+    body = "".join(
+        f"<tr><th>{escape(row[0].strip('*'))}</th>{''.join(f'<td>{escape(field)}</td>' for field in row[1:])}</tr>"
+        for row in rows[1:]
+    )
+    return (
+        f"<div class='scroll'><table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _variants(table: Table) -> str:
+    parts = []
+    if removed := ablation(table):
+        parts.append(
+            "<section><h2>Rules taken away</h2><p class='note'>The default policy without one of its rules, in the "
+            f"cases that the rule is there for. Differences of less than {NOTABLE:.0%} are left out.</p>"
+            f"{_plain(removed)}</section>"
+        )
+    swept = "".join(
+        f"<p class='note'>--{escape(option)}, {escape(key)}</p>{_plain(rows)}" for option, key, rows in sweeps(table)
+    )
+    if swept:
+        parts.append(f"<section><h2>Constants varied</h2>{swept}</section>")
+    return "".join(parts)
 
 
 def _scenarios(table: Table) -> str:

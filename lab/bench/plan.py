@@ -3,21 +3,21 @@
 
 from collections.abc import Sequence
 
-from lab.bench.arms import ARM
+from lab.bench.arms import Arm
 from lab.bench.cell import Cell
 from lab.bench.spec import Case
 
 
-def plan(cases: Sequence[Case], arms: Sequence[str], lrus: Sequence[str], repeats: int) -> list[Cell]:
+def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeats: int) -> list[Cell]:
     """All cells: every case once before any repeats, arms interleaved within a case, so that whatever drifts in the
     host meets all arms alike. What is bounded in time rather than in work runs once."""
     return [
-        Cell(case, ARM[arm], lru, repeat)
+        Cell(case, arm, lru, repeat)
         for repeat in range(repeats)
         for case in cases
         for lru in case.lrus
         if lru in lrus
-        for arm in ARM
-        if arm in arms and (not case.only or arm in case.only)
-        if repeat == 0 or arm not in case.slow
+        for arm in arms
+        if (not arm.cases or case.name in arm.cases) and (not case.only or arm.key in case.only)
+        if repeat == 0 or arm.key not in case.slow
     ]

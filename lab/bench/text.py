@@ -71,7 +71,7 @@ def heat_map(table: Table) -> list[str]:
 def field(table: Table, world: World, arm: str, metric: Metric) -> str:
     """A field of a case's table."""
     found = table.figure(world, arm, metric)
-    if metric.key == "flips" and ARM[arm].static:
+    if metric.key == "flips" and arm in ARM and ARM[arm].static:
         return "-"
     if found is None:
         return fate(table.runs(world, arm)[0]).split(" after")[0] or "not measured"

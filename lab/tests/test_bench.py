@@ -10,7 +10,21 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from lab.bench import execute, gates, markdown, output, page, published, readers, run, scenarios, software, text
+from lab.bench import (
+    compare,
+    execute,
+    gates,
+    markdown,
+    output,
+    page,
+    published,
+    readers,
+    run,
+    scenarios,
+    software,
+    text,
+    variants,
+)
 from lab.bench.arms import ARM, ARMS, SIZES_KIB, USUAL
 from lab.bench.cell import Cell, digest
 from lab.bench.common import COVER_2M, COVER_64K
@@ -246,12 +260,16 @@ class GateTest(unittest.TestCase):
 
 class PlanTest(unittest.TestCase):
     def test_arms_are_interleaved_and_slow_ones_run_once(self) -> None:
-        cells = plan([HIGH, FREE], list(ARM), ["classic"], 2)
+        cells = plan([HIGH, FREE], ARMS, ["classic"], 2)
         self.assertEqual([c.arm.key for c in cells[: len(ARM)]], list(ARM))
         self.assertEqual(len(cells), 4 * len(ARM) - len(HIGH.slow))
 
     def test_lru_flavours_that_make_no_sense_are_left_out(self) -> None:
-        self.assertEqual({c.lru for c in plan([THREADS], ["never"], ["classic", "mglru"], 1)}, {"classic"})
+        self.assertEqual({c.lru for c in plan([THREADS], [ARM["never"]], ["classic", "mglru"], 1)}, {"classic"})
+
+    def test_variants_run_in_their_cases_only(self) -> None:
+        cells = plan(list(CI.values()), variants.named(["no-cache"]), ["classic"], 1)
+        self.assertEqual([c.case.name for c in cells], ["roomy/files"])
 
 
 class ScenarioTest(unittest.TestCase):
@@ -304,6 +322,51 @@ class ArmTest(unittest.TestCase):
             self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))
         for names in re.findall(r"ARM=([a-z0-9_,-]+)", document):
             self.assertTrue(set(names.split(",")) <= set(ARM), names)
+
+
+class VariantTest(unittest.TestCase):
+    def test_names(self) -> None:
+        self.assertEqual([arm.key for arm in variants.named([])], USUAL)
+        self.assertEqual([arm.key for arm in variants.named(["never", "always", "never"])], ["always", "never"])
+        removed = [arm.key for arm in variants.named(["ablation"])]
+        self.assertEqual(removed, ["mthp_ext", *(f"no-{rule}" for rule in variants.WITHOUT)])
+        self.assertEqual(variants.named(["limit-share=25"])[0].policy, ("--limit-share", "25"))
+        for bad in ("no-rule", "limit-share=26", "nothing"):
+            with self.assertRaises(LabError):
+                variants.named([bad])
+
+    def test_cases_and_options_exist(self) -> None:
+        options = (REPO / "src" / "cli.rs").read_text()
+        for arm in (*variants.ABLATION.values(), *(a for values in variants.SWEPT.values() for a in values.values())):
+            self.assertTrue(arm.cases and set(arm.cases) <= set(CI), arm.key)
+            for option in (word for word in arm.policy or () if word.startswith("--")):
+                self.assertIn(f"    pub {option[2:].replace('-', '_')}:", options)
+
+    def test_a_rule_that_changes_nothing_is_found_out(self) -> None:
+        case = CI["roomy/files"]
+        same = Table([case_of(case, "mthp_ext"), case_of(case, "no-cache")])
+        self.assertEqual(compare.ablation(same)[1][:3], ["cache", "roomy/files/classic", "nothing"])
+        worse = Table([case_of(case, "mthp_ext"), case_of(case, "no-cache", rps=25_000.0)])
+        self.assertEqual(
+            compare.ablation(worse)[1:], [["cache", "roomy/files/classic", "requests/s", "50,000", "25,000"]]
+        )
+        self.assertEqual(compare.ablation(Table([case_of(case, "mthp_ext")])), [])
+
+    def test_a_sweep_is_in_the_order_of_its_values(self) -> None:
+        case = CI["roomy/x2"]
+        table = Table([case_of(case, key) for key in ("mthp_ext", "limit-share=100", "limit-share=25")])
+        [(option, key, rows)] = compare.sweeps(table)
+        self.assertEqual((option, key), ("limit-share", "roomy/x2/classic"))
+        self.assertEqual([row[0] for row in rows], ["--limit-share", "25", "**50**", "100"])
+        document = page.render(table, [], ENVIRONMENT) + markdown.render(table, [], ENVIRONMENT)
+        self.assertEqual(document.count("Constants varied"), 2)
+        # The other tables know the default policy only.
+        self.assertEqual([arm.key for arm in table.arms(table.worlds[0])], ["mthp_ext"])
+
+
+def case_of(case: Case, key: str, **values: Any) -> Run:
+    """A run of any arm, a variant too."""
+    return run.read(Cell(case, variants.named([key])[0], "classic", 0), records(case, **values), 20.0)
 
 
 class JournalTest(unittest.TestCase):

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the variants of the default policy say: each rule taken away, each constant varied."""
+
+from collections.abc import Iterator
+
+from lab.bench.arms import DEFAULT, Arm
+from lab.bench.common import COVER_2M, COVER_64K, PEAK
+from lab.bench.run import Run
+from lab.bench.spec import Metric
+from lab.bench.table import Table, World
+from lab.bench.text import field, label
+from lab.bench.variants import ABLATION, SWEEPS, SWEPT
+
+NOTABLE = 0.02
+"""A figure that differs by less counts as the same."""
+
+_KILLS = Metric("kills", "processes killed", "", -1, lambda run: float(run.oom_kills))
+
+
+def _flips(run: Run) -> float:
+    return float(run.flips(run.cell.case.main))
+
+
+_DECISIONS = Metric("decisions", "decisions", "", -1, _flips)
+
+
+def _judged(world: World) -> list[Metric]:
+    tail = [world.case.tail] if world.case.tail else []
+    return list(dict.fromkeys([*world.case.scores, *tail, COVER_64K, COVER_2M, PEAK, _KILLS]))
+
+
+def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
+    mine, theirs = table.median(world, DEFAULT, metric), table.median(world, arm.key, metric)
+    if mine is None or theirs is None:
+        return mine is not theirs
+    return abs(mine - theirs) > NOTABLE * max(abs(mine), abs(theirs))
+
+
+def _worlds(table: Table, arm: Arm) -> list[World]:
+    return [world for world in table.worlds if table.runs(world, arm.key) and table.runs(world, DEFAULT)]
+
+
+def ablation(table: Table) -> list[list[str]]:
+    """Rows of a table, its head first: what changes when a rule goes. Empty without such runs."""
+    rows: list[list[str]] = []
+    for rule, arm in ABLATION.items():
+        worlds = _worlds(table, arm)
+        if not worlds:
+            continue
+        found = [(world, metric) for world in worlds for metric in [*_judged(world), _DECISIONS]
+                 if _differs(table, world, arm, metric)]  # fmt: skip
+        for world, metric in found:
+            shown = [field(table, world, key, metric) for key in (DEFAULT, arm.key)]
+            rows.append([rule, world.key, label(metric), *shown])
+        if not found:
+            rows.append([rule, ", ".join(world.key for world in worlds), "nothing", "", ""])
+    return [["rule", "case", "what changes", "with it", "without"], *rows] if rows else []
+
+
+def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
+    """(option, case, rows of a table, its head first) of each constant that was varied."""
+    for option, sweep in SWEEPS.items():
+        arms = SWEPT[option]
+        for world in table.worlds:
+            if not any(table.runs(world, arm.key) for arm in arms.values()) or not table.runs(world, DEFAULT):
+                continue
+            metrics = [*_judged(world), _DECISIONS]
+            # In the order of the values, the default among them.
+            order = sorted([*sweep.values, sweep.default], key=_size)
+            rows = [[f"--{option}", *(label(metric) for metric in metrics)]]
+            for value in order:
+                key = DEFAULT if value == sweep.default else arms[value].key
+                if table.runs(world, key):
+                    name = f"**{value}**" if value == sweep.default else value
+                    rows.append([name, *(field(table, world, key, metric) for metric in metrics)])
+            yield option, world.key, rows
+
+
+def _size(value: str) -> int:
+    return int("".join(filter(str.isdigit, value)))

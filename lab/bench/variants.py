@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The default policy with other options: without one of its rules, or with another value of a constant. Each is an arm
+that runs only where its difference can show."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lab.bench.arms import ARM, DEFAULT, USUAL, Arm
+from lab.errors import Exit, LabError
+
+
+@dataclass(frozen=True)
+class Without:
+    """A rule that can be taken away."""
+
+    about: str
+    options: tuple[str, ...]
+    """Of `mthp_ext run`; they make the rule bind nothing."""
+    cases: tuple[str, ...]
+    """Names of the cases that it is there for, and of those that it might harm."""
+
+
+WITHOUT: Mapping[str, Without] = {
+    "pressure": Without(
+        "stall never counts", ("--threshold", "1s"),
+        ("redis/set-high", "redis/bgsave-high", "redis/bgsave-max", "memcached/max", "hostpressure/redis"),
+    ),
+    "back-off": Without("no hysteresis, no hold", ("--max-hold", "1"), ("square/high", "redis/bgsave-high")),
+    "small": Without("no cgroup is small", ("--min-memory", "0"), ("mixed/host", "bloat/threads", "bloat/short")),
+    "sparse": Without(
+        "no process is sparse", ("--sparse-waste", "0"), ("bloat/sparse", "bloat/sparse-max", "underused/cache")
+    ),
+    "headroom": Without(
+        "large folios until the limit", ("--limit-share", "100", "--headroom-factor", "1"),
+        ("redis/set-high", "redis/set-max", "mixed/host"),
+    ),
+    "share": Without("K alone", ("--limit-share", "0"), ("roomy/x2", "roomy/x4")),
+    "host": Without("the host is no limit", ("--host-factor", "1"), ("hostpressure/redis",)),
+    "cache": Without("page cache counts as used", ("--count-cache",), ("roomy/files",)),
+}  # fmt: skip
+"""Rule, or part of one -> how it is taken away."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A constant that is varied."""
+
+    default: str
+    values: tuple[str, ...]
+    """The others, in order."""
+    cases: tuple[str, ...]
+
+
+SWEEPS: Mapping[str, Sweep] = {
+    "limit-share": Sweep("50", ("0", "25", "75", "100"), ("roomy/x2", "redis/set-max", "redis/set-high")),
+    "headroom-factor": Sweep("1024", ("16", "64", "256", "4096"), ("redis/set-max", "redis/set-high")),
+    "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
+    "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
+    "sparse-waste": Sweep("64M", ("0", "16M", "256M"), ("bloat/sparse", "underused/cache")),
+    "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/redis")),
+    "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
+}
+"""Option of `mthp_ext run` -> its sweep."""
+
+
+def _arm(key: str, label: str, about: str, options: tuple[str, ...], cases: tuple[str, ...]) -> Arm:
+    return Arm(key, label, about, "always", policy=options, extra=True, cases=cases)
+
+
+ABLATION: Mapping[str, Arm] = {
+    rule: _arm(f"no-{rule}", f"without {rule}", one.about, one.options, one.cases) for rule, one in WITHOUT.items()
+}
+"""Rule -> the arm without it."""
+SWEPT: Mapping[str, Mapping[str, Arm]] = {
+    option: {
+        value: _arm(f"{option}={value}", f"{option} {value}", f"--{option} {value}", (f"--{option}", value), one.cases)
+        for value in one.values
+    }
+    for option, one in SWEEPS.items()
+}
+"""Option -> value -> the arm with it."""
+
+_SINGLE = {
+    **ARM,
+    **{arm.key: arm for arm in ABLATION.values()},
+    **{arm.key: arm for values in SWEPT.values() for arm in values.values()},
+}
+_GROUPS = {
+    "ablation": [DEFAULT, *(arm.key for arm in ABLATION.values())],
+    "sweep": [DEFAULT, *(arm.key for values in SWEPT.values() for arm in values.values())],
+}
+
+
+def named(words: list[str]) -> list[Arm]:
+    """The arms of these names, "ablation" and "sweep" for all of a kind; the usual ones if there are none. In the
+    order of runs, each once."""
+    wanted: set[str] = set()
+    for word in words or USUAL:
+        if word not in _SINGLE and word not in _GROUPS:
+            known = ", ".join([*ARM, *_GROUPS])
+            raise LabError(
+                Exit.USAGE,
+                f"arm {word!r} is not known; there are: {known}, the rules as no-{next(iter(WITHOUT))} and so on, and "
+                f"the swept constants as {next(iter(SWEPT['limit-share'].values())).key} and so on",
+            )
+        wanted.update(_GROUPS.get(word, [word]))
+    return [arm for key, arm in _SINGLE.items() if key in wanted]
