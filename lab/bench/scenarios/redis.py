@@ -1,18 +1,47 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The proposal's main job: Redis filled over its limit, without and with snapshots; and one that is mostly read."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
+from lab.bench import readers
+from lab.bench.run import Run
 from lab.bench.scenarios import store
-from lab.bench.spec import MIB, Case, Group, Role, Scale, Task
+from lab.bench.spec import MIB, Case, Group, Metric, Role, Scale, Task
 
 ABOUT = "Redis SET (the proposal's twelve cells), the same under memory.max, and a read-mostly Redis"
 _LIMITS = {"none": None, "high": "memory.high", "max": "memory.max"}
 
 
-def _snapshots(every_s: float) -> Task:
-    loop = f"while sleep {every_s}; do {{redis-cli}} -s {store.SOCKET} BGSAVE; done"
-    return Task("snapshots", Role.BESIDE, ("/bin/sh", "-c", loop), quiet=True)
+_INFO = f"{{redis-cli}} -s {store.SOCKET} INFO persistence"
+
+
+def _snapshot(after_s: float) -> Task:
+    """Begins one and waits for its end."""
+    wait = f'case "$({_INFO})" in *rdb_bgsave_in_progress:0*) exit 0;; esac; sleep 0.5'
+    script = (
+        f"sleep {after_s}; {{redis-cli}} -s {store.SOCKET} BGSAVE; while ! {_INFO} | grep _keys_total:[1-9]; do "
+        f"sleep 0.1; done; while :; do {wait}; done"
+    )
+    return Task("snapshot", Role.LOAD, ("/bin/sh", "-c", script))
+
+
+def _work(run: Run) -> float | None:
+    """Requests served and keys saved, for each second until both are done: where they share a processor, who saves
+    faster serves slower."""
+    if run.died or run.elapsed_s <= 0:
+        return None
+    served = readers.calls(run.lines("info"), "set")
+    end, said = run.ends["snapshot"], [*run.lines("snapshot"), *run.lines("saved")]
+    saved = _number(said, "keys_total" if end.code == 0 and not end.stopped else "keys_processed")
+    return None if served is None or saved is None else (served + saved) / run.elapsed_s
+
+
+def _number(lines: Sequence[str], name: str) -> int | None:
+    """The largest that INFO gave for current_save_NAME: before a snapshot and after it that is 0."""
+    found = [int(match[1]) for line in lines if (match := re.match(rf"current_save_{name}:(\d+)", line))]
+    return max(found, default=None)
 
 
 def _case(size: store.Size, key: str, what: str, limit: str) -> Case:
@@ -40,10 +69,15 @@ def _bgsave(size: store.Size, case: Case) -> Case:
     # Room for the copies that the child's snapshot forces, for the snapshot and for the one before it.
     data = 2 * size.limit_mib
     machine = replace(size.machine, memory_mib=size.machine.memory_mib + 4 * data, disk_mib=3 * data)
-    tasks = (store.server(snapshots=True), *case.tasks[1:], _snapshots(size.snapshot_every_s))
+    saved = Task("saved", Role.PROBE, ("{redis-cli}", "-s", store.SOCKET, "INFO", "persistence"))
+    tasks = (store.server(snapshots=True), *case.tasks[1:], _snapshot(size.snapshot_after_s), saved)
+    work = Metric("work", "requests and saved keys/s", "", +1, _work)
     # While the child lives, memory is shared with it or copied page by page: what share of it is large depends on
     # when it came, so no coverage is asked for.
-    return replace(case, machine=machine, tasks=tasks, roomy=False)
+    return replace(
+        case, machine=machine, tasks=tasks, scores=(work,), more=(*case.scores, *case.more), roomy=False,
+        deadline_s=2 * case.deadline_s,
+    )  # fmt: skip
 
 
 def _read_mostly(size: store.Size, case: Case) -> Case:

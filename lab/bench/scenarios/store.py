@@ -22,7 +22,8 @@ class Size:
     machine: Machine
     deadline_s: int
     """Under a limit some arms would take hours."""
-    snapshot_every_s: float
+    snapshot_after_s: float
+    """When the snapshot begins."""
 
 
 SIZES = {
