@@ -51,11 +51,24 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
 {
+	struct mthp_process process = {};
+
 	if (!cgrp || !state)
 		return;
 	mthp_look_for_limits(cgrp, state, t);
-	if (reason == MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
-		state->sparse = mthp_looks_wasteful(t);
+	if (reason != MTHP_FAULT || !(t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
+		return;
+	mthp_look_at_process(&process);
+	if (t->rules & MTHP_RULE(SPARSE))
+		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
+	/*
+	 * Where page cache makes room for what a process asks for, what is charged does not
+	 * grow with it, and the cgroup would stay small until the next scan.  Not what the
+	 * process had elsewhere: that is not charged here.
+	 */
+	if ((t->rules & MTHP_RULE(SMALL)) && state->memory_bytes < process.present << t->page_shift &&
+	    process.present <= mthp_usage(cgrp))
+		state->memory_bytes = process.present << t->page_shift;
 }
 
 /* One copy of this for each reason, which is a constant then. */
@@ -84,7 +97,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	/* Whoever asks lives here, whatever the last scan saw. */
 	if (reason == MTHP_FAULT)
 		state->populated = 1;
-	if ((t->rules & (MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
+	if ((t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
 	    !(state->asked[reason] % MTHP_LOOK_EVERY))
 		mthp_look(cgrp, state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);

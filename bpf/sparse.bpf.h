@@ -12,25 +12,35 @@
 #include "abi.h"
 #include "decide.h"
 
+/* Pages of a process. */
+struct mthp_process {
+	__u64 spanned;	/* places in its page tables, as far as they may be of anonymous memory */
+	__u64 present;	/* anonymous, in memory ... */
+	__u64 swapped;	/* ... and in swap: those keep their place */
+};
+
 /*
  * Looks at the process that asks, which in a fault is the one that gets the memory
- * (but for a debugger's).  Pages in swap keep their place in a table, so they count.
- * Files have tables too: what is private and writable bounds those of anonymous memory.
- * The counts lag behind by a batch for each processor, which makes it look sparser
- * than it is; a large folio is more than a batch and counts at once.
+ * (but for a debugger's).  Files have tables too: what is private and writable bounds
+ * those of anonymous memory.  The counts lag behind by a batch for each processor,
+ * which makes it look sparser than it is; a large folio is more than a batch and counts
+ * at once.
  */
-static __noinline __u32 mthp_looks_wasteful(const struct mthp_tunables *t)
+static __noinline void mthp_look_at_process(struct mthp_process *process)
 {
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	__u64 spanned, private;
-	__s64 present;
+	__s64 present, swapped;
 
-	if (!mm)
-		return 0;
+	if (!mm || !process)
+		return;
 	spanned = mm->pgtables_bytes.counter / sizeof(__u64);
 	private = mm->data_vm;
-	present = mm->rss_stat[MM_ANONPAGES].count + mm->rss_stat[MM_SWAPENTS].count;
-	return mthp_wasteful(spanned < private ? spanned : private, present > 0 ? present : 0, t);
+	present = mm->rss_stat[MM_ANONPAGES].count;
+	swapped = mm->rss_stat[MM_SWAPENTS].count;
+	process->spanned = spanned < private ? spanned : private;
+	process->present = present > 0 ? present : 0;
+	process->swapped = swapped > 0 ? swapped : 0;
 }
 
 #endif /* MTHP_SPARSE_BPF_H */

@@ -439,7 +439,7 @@ fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
 fn page_cache_that_was_read_once_is_room() {
     world();
     let _defrag = Defrag::always();
-    for (args, expected) in [(&[][..], 80 * MIB..=128 * MIB), (&["--count-cache"], 0..=0)] {
+    for (args, expected) in [(&[][..], 80 * MIB..=184 * MIB), (&["--count-cache"], 0..=0)] {
         let group = Group::new("reader");
         group.set("memory.max", "256M");
         let _disk = disk();
@@ -461,6 +461,24 @@ fn page_cache_that_was_read_once_is_room() {
             1
         );
     }
+}
+
+/// What is charged does not grow with the program, as page cache makes room for it.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
+    world();
+    let _defrag = Defrag::always();
+    let group = Group::new("reader");
+    group.set("memory.max", "256M");
+    let _disk = disk();
+    let mut worker = Worker::new(&group);
+    worker.read_disk(512 * MIB);
+    // No scan comes to help within this test.
+    let ext = Ext::run(&group, &["--window", "10s"]);
+    ext.decision(&group, "small");
+    worker.fill(64 * MIB);
+    mostly_huge(&mut worker, 64 * MIB);
 }
 
 /// The limit may be that of a pod, and the page cache another container's.
