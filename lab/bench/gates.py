@@ -15,8 +15,8 @@ PEAK_ALWAYS = "<= 1.01"
 PEAK_NEVER = "<= 1.05"
 """Of `never`, where memory is what the case is about."""
 BATCH_MIB = 64 * 4 / 1024
-"""What a cgroup is charged at a time (MEMCG_CHARGE_BATCH of the kernel, pages of 4 KiB): by this much the memory of equal
-cgroups may differ, on one processor."""
+"""What a cgroup is charged at a time (the kernel's MEMCG_CHARGE_BATCH, in pages of 4 KiB): by this much the memory of
+equal cgroups may differ, on one processor."""
 
 
 def check(table: Table, *, counted: bool) -> list[Gate]:
