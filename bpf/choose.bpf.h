@@ -52,6 +52,7 @@ static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
 {
 	struct mthp_process process = {};
+	__u64 usage;
 
 	if (!cgrp || !state)
 		return;
@@ -61,14 +62,18 @@ static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 	mthp_look_at_process(&process);
 	if (t->rules & MTHP_RULE(SPARSE))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
+	if (!(t->rules & MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
+		return;
 	/*
 	 * Where page cache makes room for what a process asks for, what is charged does not
 	 * grow with it, and the cgroup would stay small until the next scan.  Not what the
 	 * process had elsewhere: that is not charged here.
 	 */
-	if ((t->rules & MTHP_RULE(SMALL)) && state->memory_bytes < process.present << t->page_shift &&
-	    process.present <= mthp_usage(cgrp))
+	usage = mthp_usage(cgrp);
+	if (process.present <= usage && process.present << t->page_shift > mthp_memory_now(state, usage, t)) {
 		state->memory_bytes = process.present << t->page_shift;
+		state->usage_pages = usage;
+	}
 }
 
 /* One copy of this for each reason, which is a constant then. */

@@ -175,24 +175,28 @@ static __always_inline __u64 mthp_usage(struct cgroup *cgrp)
 	return counters.own ? counters.own->usage.counter : 0;
 }
 
+/*
+ * How large is it?  What was charged since the last look may be anon or shmem: count it
+ * as such, or a program that starts and fills its heap would stay small for up to a
+ * window.
+ */
+static __always_inline __u64 mthp_memory_now(const struct mthp_cgroup *state, __u64 usage,
+					     const struct mthp_tunables *t)
+{
+	__u64 since = usage > state->usage_pages ? usage - state->usage_pages : 0;
+
+	return state->memory_bytes + (since << t->page_shift);
+}
+
 /* Facts about the cgroup but its headroom; the caller adds those about the request. */
 static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgroup *cgrp,
 					      const struct mthp_cgroup *state,
 					      const struct mthp_tunables *t)
 {
-	__u64 usage;
-
 	f->memory_bytes = state->memory_bytes;
-	/*
-	 * Can it end being small?  What was charged since the scan may be anon or
-	 * shmem: count it as such, or a program that starts and fills its heap
-	 * would stay small for up to a window.
-	 */
-	if ((t->rules & MTHP_RULE(SMALL)) && unlikely(f->memory_bytes < t->min_memory)) {
-		usage = mthp_usage(cgrp);
-		if (usage > state->usage_pages)
-			f->memory_bytes += (usage - state->usage_pages) << t->page_shift;
-	}
+	/* Can it end being small? */
+	if ((t->rules & MTHP_RULE(SMALL)) && unlikely(f->memory_bytes < t->min_memory))
+		f->memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
 	f->memory_known = state->memory_known;
 	f->populated = state->populated;
 	f->host_bytes = state->host_bytes;
