@@ -70,8 +70,8 @@ def _bgsave(size: store.Size, case: Case) -> Case:
     data = 2 * size.limit_mib
     machine = replace(size.machine, memory_mib=size.machine.memory_mib + 4 * data, disk_mib=3 * data)
     saved = Task("saved", Role.PROBE, ("{redis-cli}", "-s", store.SOCKET, "INFO", "persistence"))
-    # The lab's kernel has no CONFIG_CGROUP_WRITEBACK: in a cgroup its reclaim would sleep 100 ms whenever it meets dirty
-    # pages only, and be idle for most of the run. Written through, there are none.
+    # The lab's kernel has no CONFIG_CGROUP_WRITEBACK: in a cgroup its reclaim would sleep 100 ms whenever it meets
+    # dirty pages only, and be idle for most of the run. Written through, there are none.
     through = Task("through", Role.SETUP, ("/bin/mount", "-o", "remount,sync", "/mnt"))
     tasks = (through, store.server(snapshots=True), *case.tasks[1:], _snapshot(size.snapshot_after_s), saved)
     work = Metric("work", "requests and saved keys/s", "", +1, _work)
