@@ -121,6 +121,10 @@ class Gates(unittest.TestCase):
         self.assertTrue(gates.repeats(runs(6900, 6902))[0].ok)
         self.assertFalse(gates.repeats(runs(6900, 6902), runs(6900, 6903))[0].ok)
         self.assertFalse(gates.repeats(runs(6900))[0].ok, "nothing was repeated")
+        small = collect([BEGIN, *(fault(plan.TINY, plan.SMALL[4], 4, p50) for p50 in (7138, 7145))])
+        self.assertEqual([one.ok for one in gates.repeats(runs(6900, 6902), small)], [True, True])
+        more = collect([BEGIN, *(fault(plan.TINY, plan.SMALL[4], 4, p50) for p50 in (7138, 7146))])
+        self.assertEqual([one.ok for one in gates.repeats(runs(6900, 6902), more)], [True, False])
 
     def scaled(self, attach: int, mkdir: int, scan: int = 40_000_000) -> Figures:
         """Figures above few and many cgroups."""
