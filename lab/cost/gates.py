@@ -8,8 +8,8 @@ from lab.results import Gate, gate
 REPEATS = "<= 2"
 """Instructions between the runs of one cell."""
 REPEATS_SMALL = "<= 7"
-"""The same of the small cgroup: the kernel may find another cgroup's pre-charged pages first, in a place that it draws at
-random."""
+"""The same of the small cgroup: the kernel may find another cgroup's pre-charged pages first, in a place that it draws
+at random."""
 UNATTACHED = "<= 5"
 """Instructions per fault that the patches may add while nothing is attached."""
 EMPTY_CALL = "<= 150"
@@ -30,6 +30,7 @@ MKDIRS = ("mkdir, attached", "mkdir, attached and detached meanwhile", "mkdir, m
 
 def repeats(*kernels: Figures) -> list[Gate]:
     """The figures that the others rest on repeat."""
+
     def largest(*, of_small: bool) -> float | None:
         spreads = [
             figure.spread
