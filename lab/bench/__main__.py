@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=0, help="guests at a time (default: one per core, at most 4)")
     parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
     parser.add_argument("--fresh", action="store_true", help="measure again what the journal has")
+    parser.add_argument("--kept", action="store_true", help="measure nothing, report what the journal has")
     parser.add_argument("--list", action="store_true", help="only show what would be run")
     parser.add_argument("--name", default="bench", help="names the results files (default: %(default)s)")
     return parser
@@ -74,6 +75,10 @@ def main(argv: list[str]) -> int:
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
     world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh)
+    if args.kept:
+        cells = [cell for cell in cells if execute.is_kept(cell, world)]
+    if not cells:
+        raise LabError(Exit.USAGE, "nothing to report: the journal has no run of these cells, kernel and programs")
     print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
     finished = execute.run_all(cells, world, width)
     if not finished.runs:

@@ -41,12 +41,22 @@ class World:
         return {"mode": str(self.mode), **found, **software.hashes(payload)}
 
 
-def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
-    """The cell's run, from the journal or from its guest."""
+def _prepare(cell: Cell, world: World) -> tuple[software.Payload, dict[str, Any], str]:
+    """What the guest gets, the cell as it reads it, and the hash of all that decides what the run measures."""
     payload = software.merge(cell.case.software)
     paths = {name: str(path) for name, path in payload.paths.items()}
     job = cell.job(paths, str(world.mthp_ext))
-    key = digest(cell, job, world.parts(cell, payload))
+    return payload, job, digest(cell, job, world.parts(cell, payload))
+
+
+def is_kept(cell: Cell, world: World) -> bool:
+    """Does the journal have the cell's run?"""
+    return world.journal is not None and world.journal.get(_prepare(cell, world)[2]) is not None
+
+
+def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
+    """The cell's run, from the journal or from its guest."""
+    payload, job, key = _prepare(cell, world)
     kept = world.journal.get(key) if world.journal and not world.fresh else None
     if kept:
         run = _read(cell, kept.records, kept.wall_s, "the journal", kept=True)
