@@ -75,6 +75,7 @@ def main(argv: list[str]) -> int:
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
     world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh)
+    asked = len(cells)
     if args.kept:
         cells = [cell for cell in cells if execute.is_kept(cell, world)]
     if not cells:
@@ -83,16 +84,18 @@ def main(argv: list[str]) -> int:
     finished = execute.run_all(cells, world, width)
     if not finished.runs:
         raise finished.errors[0] if finished.errors else LabError(Exit.INTERRUPTED, "interrupted, nothing measured yet")
-    return _report(args.name, scale, mode, finished, time.monotonic() - begun)
+    return _report(args.name, scale, mode, finished, asked, time.monotonic() - begun)
 
 
-def _report(name: str, scale: Scale, mode: vm.Mode, finished: schedule.Finished[Run], seconds: float) -> int:
+def _report(
+    name: str, scale: Scale, mode: vm.Mode, finished: schedule.Finished[Run], asked: int, seconds: float
+) -> int:
     from lab.bench import output
 
     table = Table(finished.runs)
     # Figures of the smoke scale mean nothing, so only events are judged there.
     checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale is not Scale.SMOKE)
-    complete = not finished.errors and not finished.interrupted
+    complete = len(finished.runs) == asked
     environment = results.environment(
         finished.runs[0].release, str(mode), scale=str(scale), seconds=round(seconds), complete=complete
     )

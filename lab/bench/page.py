@@ -153,14 +153,15 @@ def _published(table: Table) -> str:
     )
 
 
-def _plain(rows: Sequence[Sequence[str]]) -> str:
+def _plain(rows: Sequence[Sequence[str]], css: str = "") -> str:
     head = "".join(f"<th>{escape(field)}</th>" for field in rows[0])
     body = "".join(
         f"<tr><th>{escape(row[0].strip('*'))}</th>{''.join(f'<td>{escape(field)}</td>' for field in row[1:])}</tr>"
         for row in rows[1:]
     )
     return (
-        f"<div class='scroll'><table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<div class='scroll'><table class='figures {css}'><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        "</table></div>"
     )
 
 
@@ -170,7 +171,7 @@ def _variants(table: Table) -> str:
         parts.append(
             "<section><h2>Rules taken away</h2><p class='note'>The default policy without one of its rules, in the "
             f"cases that the rule is there for. Differences of less than {NOTABLE:.0%} are left out.</p>"
-            f"{_plain(removed)}</section>"
+            f"{_plain(removed, 'words')}</section>"
         )
     swept = "".join(
         f"<p class='note'>--{escape(option)}, {escape(key)}</p>{_plain(rows)}" for option, key, rows in sweeps(table)
