@@ -219,6 +219,7 @@ fn status_tells_policy_settings_and_decisions() {
         "some",
         "--max-hold",
         "8",
+        "--count-cache",
         "--narrow-advised",
         "--narrow-collapse",
     ];
@@ -234,7 +235,7 @@ fn status_tells_policy_settings_and_decisions() {
     let expected = serde_json::json!({
         "pressure": "some", "threshold_ms": 50, "window_ms": 2000, "max_hold_windows": 8,
         "min_memory_bytes": 8 * MIB, "sparse_waste_bytes": 64 * MIB,
-        "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,
+        "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2, "count_cache": true,
         "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8},
         "narrow_advised": true, "narrow_collapse": true,
     });
