@@ -29,7 +29,8 @@ class Cell:
     @property
     def name(self) -> str:
         """Names the run's directory."""
-        return f"bench-{self.case.scenario}-{self.case.key}-{self.lru}-{self.arm.key}-{self.repeat + 1}"
+        arm = self.arm.key.replace("=", "-")
+        return f"bench-{self.case.scenario}-{self.case.key}-{self.lru}-{arm}-{self.repeat + 1}"
 
     @property
     def label(self) -> str:

@@ -339,6 +339,7 @@ class VariantTest(unittest.TestCase):
         options = (REPO / "src" / "cli.rs").read_text()
         for arm in (*variants.ABLATION.values(), *(a for values in variants.SWEPT.values() for a in values.values())):
             self.assertTrue(arm.cases and set(arm.cases) <= set(CI), arm.key)
+            self.assertRegex(Cell(HIGH, arm, "classic", 0).name, r"^[A-Za-z0-9_.-]+$")
             for option in (word for word in arm.policy or () if word.startswith("--")):
                 self.assertIn(f"    pub {option[2:].replace('-', '_')}:", options)
 
