@@ -21,7 +21,7 @@ rect.shrinker { fill: var(--shrinker); } rect.headroom { fill: var(--headroom); 
 .card b.bad { color: var(--always); }
 .figures { font-size: 13px; } .figures th, .figures td { padding: 4px 9px; }
 .figures small { display: block; color: var(--soft); font-size: 11px; }
-.words td:nth-child(2), .words td:nth-child(3), .words thead th { text-align: left; }
+.words :is(td, th):nth-child(-n+3) { text-align: left; }
 .figures td.best { font-weight: 700; }
 nav { font-size: 13.5px; margin: 18px 0 0; line-height: 1.9; } nav a { margin-right: 16px; white-space: nowrap; }
 a { color: inherit; text-decoration-color: var(--line); text-underline-offset: 3px; }
