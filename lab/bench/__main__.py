@@ -39,8 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeat", type=int, default=0, help="runs of each cell (default: 3; at smoke 1)")
     parser.add_argument("--jobs", type=int, default=0, help="guests at a time (default: one per core, at most 4)")
     parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
-    parser.add_argument("--fresh", action="store_true", help="measure again what the journal has")
-    parser.add_argument("--kept", action="store_true", help="measure nothing, report what the journal has")
+    journal = parser.add_mutually_exclusive_group()
+    journal.add_argument("--fresh", action="store_true", help="measure again what the journal has")
+    journal.add_argument("--kept", action="store_true", help="measure nothing, report what the journal has")
     parser.add_argument("--list", action="store_true", help="only show what would be run")
     parser.add_argument("--name", default="bench", help="names the results files (default: %(default)s)")
     return parser
@@ -63,6 +64,8 @@ def main(argv: list[str]) -> int:
     if not 0 <= args.repeat <= 100 or not 0 <= args.jobs <= 64:
         raise LabError(Exit.USAGE, "REPEAT must be from 1 to 100 and --jobs from 1 to 64")
     cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, args.repeat or REPEATS[scale])
+    if not cells:
+        raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
     if args.list:
         for cell in cells:
             print(cell.label)
@@ -78,8 +81,8 @@ def main(argv: list[str]) -> int:
     asked = len(cells)
     if args.kept:
         cells = [cell for cell in cells if execute.is_kept(cell, world)]
-    if not cells:
-        raise LabError(Exit.USAGE, "nothing to report: the journal has no run of these cells, kernel and programs")
+        if not cells:
+            raise LabError(Exit.USAGE, "nothing to report: the journal has no run of these cells, kernel and programs")
     print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
     finished = execute.run_all(cells, world, width)
     if not finished.runs:
