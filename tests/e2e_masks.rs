@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::fs::File;
+
 use nix::errno::Errno;
 
 use common::ext::{Ext, K64, status, status_of};
@@ -412,17 +414,24 @@ fn large_folios_may_fill_their_share_of_a_limit() {
     }
 }
 
+/// A cgroup whose limit files have filled, what keeps them in memory, and a process there.
+fn full_of_files() -> (Group, File, Worker) {
+    let group = Group::new("reader");
+    group.set("memory.max", "256M");
+    let disk = disk();
+    let mut worker = Worker::new(&group);
+    worker.read_disk(512 * MIB);
+    assert!(group.bytes("memory.current") > 240 * MIB);
+    (group, disk, worker)
+}
+
 /// What docs/findings.md says of the kernel alone.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
     world();
     for defrag in [false, true] {
-        let group = Group::new("reader");
-        group.set("memory.max", "256M");
-        let _disk = disk();
-        let mut worker = Worker::new(&group);
-        worker.read_disk(512 * MIB);
+        let (_group, _disk, mut worker) = full_of_files();
         let _defrag = defrag.then(Defrag::always);
         let failed = count(2048, "anon_fault_fallback_charge");
         worker.fill(200 * MIB);
@@ -440,12 +449,7 @@ fn page_cache_that_was_read_once_is_room() {
     world();
     let _defrag = Defrag::always();
     for (args, expected) in [(&[][..], 80 * MIB..=184 * MIB), (&["--count-cache"], 0..=0)] {
-        let group = Group::new("reader");
-        group.set("memory.max", "256M");
-        let _disk = disk();
-        let mut worker = Worker::new(&group);
-        worker.read_disk(512 * MIB);
-        assert!(group.bytes("memory.current") > 240 * MIB);
+        let (group, _disk, mut worker) = full_of_files();
         let ext = Ext::run(&group, &[args, &["--window", "100ms"]].concat());
         ext.decision(&group, "small");
         let cache = status_of(&group)["cache_bytes"].as_u64().unwrap();
@@ -469,11 +473,7 @@ fn page_cache_that_was_read_once_is_room() {
 fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
     world();
     let _defrag = Defrag::always();
-    let group = Group::new("reader");
-    group.set("memory.max", "256M");
-    let _disk = disk();
-    let mut worker = Worker::new(&group);
-    worker.read_disk(512 * MIB);
+    let (group, _disk, mut worker) = full_of_files();
     // No scan comes to help within this test.
     let ext = Ext::run(&group, &["--window", "10s"]);
     ext.decision(&group, "small");
