@@ -35,6 +35,8 @@ MAIN_USER = _main("user")
 MAIN_SYSTEM = _main("system")
 COVER_64K = Metric("cover_64k", "anon in folios >= 64K", "share", 0, lambda run: run.coverage(64))
 COVER_2M = Metric("cover_2m", "anon in 2M folios", "share", 0, lambda run: run.coverage(2048))
+FLIPS = Metric("flips", "policy flips", "", 0, lambda run: float(run.flips(run.cell.case.main)))
+KILLS = Metric("oom_kills", "out-of-memory kills", "", -1, lambda run: float(run.oom_kills))
 COMMON = (
     PEAK,
     MEAN,
@@ -45,7 +47,7 @@ COMMON = (
     _main("some"),
     _main("full"),
     MAIN_SYSTEM,
-    Metric("flips", "policy flips", "", 0, lambda run: float(run.flips(run.cell.case.main))),
-    Metric("oom_kills", "out-of-memory kills", "", -1, lambda run: float(run.oom_kills)),
+    FLIPS,
+    KILLS,
 )
 """Measured in every case, of its main cgroup or of the guest."""

@@ -4,8 +4,7 @@
 from collections.abc import Iterator
 
 from lab.bench.arms import DEFAULT, Arm
-from lab.bench.common import COVER_2M, COVER_64K, PEAK
-from lab.bench.run import Run
+from lab.bench.common import COVER_2M, COVER_64K, FLIPS, KILLS, PEAK
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World
 from lab.bench.text import field, label
@@ -14,19 +13,9 @@ from lab.bench.variants import ABLATION, SWEEPS, SWEPT
 NOTABLE = 0.02
 """A figure that differs by less counts as the same."""
 
-_KILLS = Metric("kills", "processes killed", "", -1, lambda run: float(run.oom_kills))
 
-
-def _flips(run: Run) -> float:
-    return float(run.flips(run.cell.case.main))
-
-
-_DECISIONS = Metric("decisions", "decisions", "", -1, _flips)
-
-
-def _judged(world: World) -> list[Metric]:
-    tail = [world.case.tail] if world.case.tail else []
-    return list(dict.fromkeys([*world.case.scores, *tail, COVER_64K, COVER_2M, PEAK, _KILLS]))
+def _figures(world: World) -> list[Metric]:
+    return list(dict.fromkeys([*world.case.judged, COVER_64K, COVER_2M, PEAK, KILLS, FLIPS]))
 
 
 def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
@@ -47,7 +36,7 @@ def ablation(table: Table) -> list[list[str]]:
         worlds = _worlds(table, arm)
         if not worlds:
             continue
-        found = [(world, metric) for world in worlds for metric in [*_judged(world), _DECISIONS]
+        found = [(world, metric) for world in worlds for metric in _figures(world)
                  if _differs(table, world, arm, metric)]  # fmt: skip
         for world, metric in found:
             shown = [field(table, world, key, metric) for key in (DEFAULT, arm.key)]
@@ -64,7 +53,7 @@ def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
         for world in table.worlds:
             if not any(table.runs(world, arm.key) for arm in arms.values()) or not table.runs(world, DEFAULT):
                 continue
-            metrics = [*_judged(world), _DECISIONS]
+            metrics = _figures(world)
             # In the order of the values, the default among them.
             order = sorted([*sweep.values, sweep.default], key=_size)
             rows = [[f"--{option}", *(label(metric) for metric in metrics)]]

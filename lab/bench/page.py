@@ -217,8 +217,7 @@ def _figures(table: Table, world: World) -> str:
 
 
 def _charts(table: Table, world: World) -> str:
-    tail = [world.case.tail] if world.case.tail else []
-    wanted = [*world.case.scores, *tail, PEAK, MEAN, COVER_64K, COVER_2M]
+    wanted = [*world.case.judged, PEAK, MEAN, COVER_64K, COVER_2M]
     out = []
     for metric in dict.fromkeys(wanted):
         hint = {1: "(more is better)", -1: "(less is better)", 0: ""}[metric.better]

@@ -138,6 +138,11 @@ class Case:
     """Wall-clock time of one run, a safety net only."""
 
     @property
+    def judged(self) -> tuple[Metric, ...]:
+        """The scores, and the latency if there is one."""
+        return (*self.scores, self.tail) if self.tail else self.scores
+
+    @property
     def name(self) -> str:
         """Selects it: SCENARIO=redis/high."""
         return f"{self.scenario}/{self.key}"

@@ -13,8 +13,7 @@ from lab.report.stats import Figure, Interval, figure, median_interval, ratio_in
 
 def metrics(case: Case) -> list[Metric]:
     """All figures of a case, in the order of its table."""
-    tail = [case.tail] if case.tail else []
-    seen = {metric.key: metric for metric in (*case.scores, *tail, *case.more, *COMMON)}
+    seen = {metric.key: metric for metric in (*case.judged, *case.more, *COMMON)}
     return list(seen.values())
 
 

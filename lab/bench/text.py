@@ -3,7 +3,8 @@
 
 from collections.abc import Sequence
 
-from lab.bench.arms import ARM, ARMS
+from lab.bench.arms import ARMS
+from lab.bench.common import FLIPS
 from lab.bench.execute import fate, fates_of
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World, metrics
@@ -71,7 +72,7 @@ def heat_map(table: Table) -> list[str]:
 def field(table: Table, world: World, arm: str, metric: Metric) -> str:
     """A field of a case's table."""
     found = table.figure(world, arm, metric)
-    if metric.key == "flips" and arm in ARM and ARM[arm].static:
+    if metric is FLIPS and table.runs(world, arm)[0].cell.arm.static:
         return "-"
     if found is None:
         return fate(table.runs(world, arm)[0]).split(" after")[0] or "not measured"

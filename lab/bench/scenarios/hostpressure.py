@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A host that runs short of memory as a whole, without any limit: no cgroup's headroom tells of it."""
 
+from dataclasses import replace
+
 from lab.bench.scenarios import store
-from lab.bench.spec import Case, Group, Machine, Role, Scale
+from lab.bench.spec import Case, Machine, Scale
 
 ABOUT = "Redis larger than the host's free memory, without any cgroup limit"
 
@@ -17,19 +19,5 @@ _SIZES = {
 def cases(scale: Scale) -> list[Case]:
     """One."""
     keys, requests, machine, deadline_s = _SIZES[scale]
-    return [
-        Case(
-            scenario="hostpressure",
-            key="redis",
-            title=f"Redis, SET, a host of {machine.memory_mib} MiB, no limit",
-            machine=machine,
-            groups=(Group("redis"),),
-            tasks=(store.server(), store.benchmark("load", Role.LOAD, "set", keys, requests), store.PROBE),
-            software=("redis",),
-            scores=(store.rps(),),
-            tail=store.TAIL,
-            more=store.LATENCIES,
-            deadline_s=deadline_s,
-            main="redis",
-        )
-    ]
+    size = replace(store.SIZES[scale], keys=keys, requests=requests, machine=machine, deadline_s=deadline_s)
+    return [store.case("hostpressure", "redis", f"Redis, SET, a host of {machine.memory_mib} MiB, no limit", size)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lab.bench import readers
 from lab.bench.run import Run
 from lab.bench.scenarios import store
-from lab.bench.spec import MIB, Case, Group, Metric, Role, Scale, Task
+from lab.bench.spec import MIB, Case, Metric, Role, Scale, Task
 
 ABOUT = "Redis SET (the proposal's twelve cells), the same under memory.max, and a read-mostly Redis"
 _LIMITS = {"none": None, "high": "memory.high", "max": "memory.max"}
@@ -47,33 +47,25 @@ def _number(lines: Sequence[str], name: str) -> int | None:
 def _case(size: store.Size, key: str, what: str, limit: str) -> Case:
     file = _LIMITS[limit]
     where = "no limit" if file is None else f"{file} = {size.limit_mib}M"
-    return Case(
-        scenario="redis",
-        key=f"{key}-{limit}",
-        title=f"Redis, {what}, {where}",
-        machine=size.machine,
-        groups=(Group("redis", {} if file is None else {file: size.limit_mib * MIB}),),
-        tasks=(store.server(), store.benchmark("load", Role.LOAD, "set", size.keys, size.requests), store.PROBE),
-        software=("redis",),
-        scores=(store.rps(),),
-        tail=store.TAIL,
-        more=store.LATENCIES,
-        deadline_s=size.deadline_s,
-        main="redis",
-        roomy=file is None,
-        slow=store.SLOW if limit == "high" else (),
-    )
+    settings = {} if file is None else {file: size.limit_mib * MIB}
+    plain = store.case("redis", f"{key}-{limit}", f"Redis, {what}, {where}", size, settings)
+    return replace(plain, roomy=file is None, slow=store.SLOW if limit == "high" else ())
 
 
 def _bgsave(size: store.Size, case: Case) -> Case:
     # Room for the copies that the child's snapshot forces, for the snapshot and for the one before it.
     data = 2 * size.limit_mib
     machine = replace(size.machine, memory_mib=size.machine.memory_mib + 4 * data, disk_mib=3 * data)
-    saved = Task("saved", Role.PROBE, ("{redis-cli}", "-s", store.SOCKET, "INFO", "persistence"))
     # The lab's kernel has no CONFIG_CGROUP_WRITEBACK: in a cgroup its reclaim would sleep 100 ms whenever it meets
     # dirty pages only, and be idle for most of the run. Written through, there are none.
     through = Task("through", Role.SETUP, ("/bin/mount", "-o", "remount,sync", "/mnt"))
-    tasks = (through, store.server(snapshots=True), *case.tasks[1:], _snapshot(size.snapshot_after_s), saved)
+    tasks = (
+        through,
+        store.server(snapshots=True),
+        *case.tasks[1:],
+        _snapshot(size.snapshot_after_s),
+        store.info("saved", "persistence"),
+    )
     work = Metric("work", "requests and saved keys/s", "", +1, _work)
     # While the child lives, memory is shared with it or copied page by page: what share of it is large depends on
     # when it came, so no coverage is asked for.

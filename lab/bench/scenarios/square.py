@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A limit that comes and goes: does the policy follow without wavering, and how soon?"""
 
+from dataclasses import replace
 from statistics import fmean
 
 from lab.bench import readers
 from lab.bench.run import Run
 from lab.bench.scenarios import store
-from lab.bench.spec import MIB, Case, Group, Metric, Role, Scale, Wave
+from lab.bench.spec import MIB, Case, Metric, Scale, Wave
 
 ABOUT = "Redis SET while memory.high moves between half of its data set and no limit"
 
@@ -52,31 +53,18 @@ def settling(run: Run) -> float | None:
 def cases(scale: Scale) -> list[Case]:
     """One."""
     size, every_ms = store.SIZES[scale], _EVERY_MS[scale]
-    limit = str(size.limit_mib * MIB)
+    size = replace(size, requests=size.requests * _TIMES[scale], deadline_s=2 * size.deadline_s)
+    title = f"Redis, SET, memory.high = {size.limit_mib}M and max in turns of {every_ms / 1000:g} s"
     return [
-        Case(
-            scenario="square",
-            key="high",
-            title=f"Redis, SET, memory.high = {size.limit_mib}M and max in turns of {every_ms / 1000:g} s",
-            machine=size.machine,
-            groups=(Group("redis"),),
-            tasks=(
-                store.server(),
-                store.benchmark("load", Role.LOAD, "set", size.keys, size.requests * _TIMES[scale]),
-                store.PROBE,
-            ),
-            waves=(Wave("redis", "memory.high", ("max", limit), every_ms),),
-            software=("redis",),
-            scores=(store.rps(),),
-            tail=store.TAIL,
+        replace(
+            store.case("square", "high", title, size),
+            waves=(Wave("redis", "memory.high", ("max", str(size.limit_mib * MIB)), every_ms),),
             more=(
                 Metric("rps_limited", "requests/s with the limit", "", +1, lambda run: phase_rate(run, limited=True)),
                 Metric("rps_free", "requests/s without", "", +1, lambda run: phase_rate(run, limited=False)),
                 Metric("settling", "time to settle", "s", -1, settling),
                 *store.LATENCIES,
             ),
-            deadline_s=2 * size.deadline_s,
-            main="redis",
             slow=store.SLOW,
         )
     ]

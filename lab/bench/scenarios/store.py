@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A Redis server and its benchmark, as several scenarios use them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.bench import readers
-from lab.bench.spec import Machine, Metric, Role, Scale, Task
+from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
 
 SOCKET = "/run/redis.sock"
 VALUE_BYTES, CLIENTS, PIPELINE = 1024, 16, 32
@@ -58,7 +59,12 @@ def benchmark(
     return Task(name, role, argv, seeded=True, quiet=quiet)
 
 
-PROBE = Task("info", Role.PROBE, ("{redis-cli}", "-s", SOCKET, "INFO", "commandstats"))
+def info(name: str, section: str) -> Task:
+    """What the server says about itself at the end."""
+    return Task(name, Role.PROBE, ("{redis-cli}", "-s", SOCKET, "INFO", section))
+
+
+PROBE = info("info", "commandstats")
 """How many requests were served, for a run that was stopped."""
 
 
@@ -76,3 +82,21 @@ LATENCIES = (
 )
 SLOW = ("always", "shrinker")
 """Arms that over a limit are stopped at the deadline."""
+
+
+def case(scenario: str, key: str, title: str, size: Size, settings: Mapping[str, str | int] | None = None) -> Case:
+    """A server that is filled by SET, in a cgroup of these settings."""
+    return Case(
+        scenario=scenario,
+        key=key,
+        title=title,
+        machine=size.machine,
+        groups=(Group("redis", settings or {}),),
+        tasks=(server(), benchmark("load", Role.LOAD, "set", size.keys, size.requests), PROBE),
+        software=("redis",),
+        scores=(rps(),),
+        tail=TAIL,
+        more=LATENCIES,
+        deadline_s=size.deadline_s,
+        main="redis",
+    )
