@@ -57,13 +57,15 @@ static __always_inline __u64 mthp_idle_files(struct mem_cgroup *memcg)
  *
  * At each level it is the page cache of the whole subtree that makes room, so the
  * least of these rooms comes down from the parent, which the scan met before; above
- * the cgroup that the policy is attached to page cache counts as used.
+ * the cgroup that the policy is attached to page cache counts as used.  @bare is the
+ * room with all of it used.
  */
-static __noinline void mthp_scan_cache(struct cgroup *cgrp, struct mthp_cgroup *state, __u64 files)
+static __noinline void mthp_scan_cache(struct cgroup *cgrp, struct mthp_cgroup *state,
+				       __u64 files, __u64 bare)
 {
 	const struct mthp_tunables *t = mthp_tuned();
 	struct mthp_counters counters;
-	__u64 bare, roomy = MTHP_NO_LIMIT;
+	__u64 roomy = MTHP_NO_LIMIT;
 	struct mthp_cgroup *above;
 	struct cgroup *parent;
 	__s64 limit, room;
@@ -84,13 +86,15 @@ static __noinline void mthp_scan_cache(struct cgroup *cgrp, struct mthp_cgroup *
 			roomy = room > 0 ? room : 0;
 	}
 	state->roomy_bytes = roomy;
-	bare = mthp_nearest_limit(cgrp, 0, 0);
 	state->cache_bytes = bare < roomy && roomy != MTHP_NO_LIMIT ? roomy - bare : 0;
 }
 
-/* How large it is, and what of that is page cache. */
+/*
+ * How large it is, and what of that is page cache.  @bare: the nearest limit, whatever
+ * a large folio's share of it.
+ */
 static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state,
-					     const struct mthp_tunables *t)
+					     __u64 bare, const struct mthp_tunables *t)
 {
 	int cache = (t->rules & MTHP_RULE(HEADROOM)) && !t->count_cache && !state->unlimited;
 	struct mem_cgroup *memcg;
@@ -121,13 +125,16 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	bpf_put_mem_cgroup(memcg);
 
 	if (cache)
-		mthp_scan_cache(cgrp, state, files);
+		mthp_scan_cache(cgrp, state, files, bare);
 	if (!state->populated)
 		return;
 	state->memory_bytes = bytes;
 	state->usage_pages = mthp_usage(cgrp);
 	state->memory_known = 1;
 }
+
+/* What the host had left when the scan began: the same for every cgroup it meets. */
+static __u64 mthp_scan_host = MTHP_NO_LIMIT;
 
 SEC("iter.s/cgroup")
 int mthp_scan(struct bpf_iter__cgroup *ctx)
@@ -136,10 +143,12 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	struct mthp_cgroup *state;
 	const struct mthp_tunables *t = mthp_tuned();
 	__u32 inherited = 0;
-	__u64 now, total;
+	__u64 now, total, bare = MTHP_NO_LIMIT;
 
 	if (!cgrp)
 		return 0;	/* the call that says the walk is over */
+	if (!ctx->meta->seq_num)
+		mthp_scan_host = mthp_host_now(t);
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state) {
 		/* Parents come before children: the parent's verdict is fresh. */
@@ -158,9 +167,13 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	mthp_stall_step(&state->stall, now, total, inherited, t);
 	state->scanned_ns = now;
 
-	mthp_look_for_limits(cgrp, state, t);
+	state->host_bytes = mthp_scan_host;
+	if (t->rules & MTHP_RULE(HEADROOM)) {
+		bare = mthp_nearest_limit(cgrp, 0, 0);
+		state->unlimited = bare == MTHP_NO_LIMIT;
+	}
 	state->populated = mthp_populated(cgrp);
-	mthp_scan_memory(cgrp, state, t);
+	mthp_scan_memory(cgrp, state, bare, t);
 	if (state->populated)
 		mthp_tell(cgrp, state, 1);
 	return 0;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::ext::{Ext, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
-use common::{Group, Khugepaged, MIB, count_all, eventually, record, swap, world};
+use common::{Group, Khugepaged, MIB, count_all, eventually, record, swap, world, write};
 
 /// Without the rules that would answer for pressure.
 const PRESSURE_ONLY: [&str; 4] = ["--policy", "reactive", "--min-memory", "0"];
@@ -20,8 +20,10 @@ fn args<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
 }
 
 /// Brings a cgroup into full stall: its worker must exceed memory.high, with
-/// no swap to go to, and is made to sleep by the kernel.
+/// no swap to go to, and is made to sleep by the kernel.  Another test may have
+/// switched swap on, and with it the stall would be over in no time.
 fn stall(group: &Group) -> Worker {
+    group.set("memory.swap.max", "0");
     let mut worker = Worker::new(group);
     worker.fill(8 * MIB);
     group.set("memory.high", "4M");
@@ -260,12 +262,16 @@ fn some_stall_counts_if_asked() {
     drop(relieve(&group, worker));
 }
 
-/// Status and file are read one after the other, while nothing stalls.
+/// Status and file are read one after the other, while nothing stalls.  All of it is on
+/// one processor: of two the kernel takes the mean by how busy they were, and the file's
+/// is over other spans of time than a flush's.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn stall_is_counted_in_the_files_units() {
     world();
+    write("/sys/fs/cgroup/cgroup.subtree_control", "+cpuset");
     let group = Group::new("units");
+    group.set("cpuset.cpus", "0");
     let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--window", "10s"]]));
     let before = group.full_stall_us();
     let worker = stall(&group);
@@ -273,8 +279,7 @@ fn stall_is_counted_in_the_files_units() {
     drop(relieve(&group, worker));
     let told = line["stall_ms"].as_u64().unwrap();
     assert!(told >= 100, "{told} ms are over the threshold");
-    // The file is brought up to date every two seconds only, and weighs the processors
-    // over other spans of time than a flush does.
+    // The file is brought up to date every two seconds only.
     std::thread::sleep(Duration::from_millis(2500));
     let by_file = (group.full_stall_us() - before) / 1000;
     assert!(

@@ -56,11 +56,7 @@ def _bgsave(size: store.Size, case: Case) -> Case:
     # Room for the copies that the child's snapshot forces, for the snapshot and for the one before it.
     data = 2 * size.limit_mib
     machine = replace(size.machine, memory_mib=size.machine.memory_mib + 4 * data, disk_mib=3 * data)
-    # The lab's kernel has no CONFIG_CGROUP_WRITEBACK: in a cgroup its reclaim would sleep 100 ms whenever it meets
-    # dirty pages only, and be idle for most of the run. Written through, there are none.
-    through = Task("through", Role.SETUP, ("/bin/mount", "-o", "remount,sync", "/mnt"))
     tasks = (
-        through,
         store.server(snapshots=True),
         *case.tasks[1:],
         _snapshot(size.snapshot_after_s),
