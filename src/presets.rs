@@ -24,8 +24,6 @@ pub enum Preset {
     Database,
     /// A host of many small processes: large folios only for who has grown
     SmallServices,
-    /// A host of VMs or HPC jobs that ask for huge pages: 2M folios are kept for them
-    VmHost,
 }
 
 /// A preset as `mthp_ext presets` shows it.
@@ -49,8 +47,6 @@ impl Preset {
                 ("min-memory", "64M".to_owned()),
                 ("sparse-waste", "16M".to_owned()),
             ],
-            // A page table has a place for each 8 bytes of a page: the order of what it spans.
-            Preset::VmHost => vec![("max-order", (page_shift - 4).to_string())],
         }
     }
 
@@ -170,8 +166,6 @@ mod tests {
         let database = "fault=4,swapin=0,khugepaged=0";
         assert_eq!(caps(Preset::Database, 12), database, "64K");
         assert_eq!(caps(Preset::Database, 16), database.replace('4', "0"));
-        assert_eq!(caps(Preset::VmHost, 12), "8", "1M, as a PMD maps 2M");
-        assert_eq!(caps(Preset::VmHost, 16), "12", "256M, as a PMD maps 512M");
     }
 
     #[test]

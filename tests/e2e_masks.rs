@@ -284,10 +284,10 @@ fn a_fixed_policy_caps_each_reason() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
-fn the_preset_vm_host_keeps_pmd_folios_for_who_asks() {
+fn a_cap_keeps_pmd_folios_for_who_asks() {
     world();
     let group = Group::new("host");
-    let _ext = Ext::run(&group, &["--preset", "vm-host", "--min-memory", "0"]);
+    let _ext = Ext::run(&group, &["--max-order", "8", "--min-memory", "0"]);
     let (mut guest, mut other) = (Worker::new(&group), Worker::new(&group));
     guest.map(32 * MIB);
     assert_eq!(guest.advise(MADV_HUGEPAGE), 0);

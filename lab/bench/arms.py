@@ -64,7 +64,6 @@ ARMS = (
     Arm("mthp_ext", "always+mthp_ext", "the default policy", "always", policy=()),
     _preset("database", "the preset for databases with snapshots: 64 KiB at most"),
     _preset("small-services", "the preset for many small processes"),
-    _preset("vm-host", "the preset that keeps 2 MiB for memory that asks for it"),
 )
 """In the order of tables and of runs."""
 

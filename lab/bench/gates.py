@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the default policy must reach, in every case and under both LRU flavours."""
+"""What the default policy must reach, in every case and under both LRU flavours; a preset in the case made for it."""
 
-from lab.bench.arms import ARM, DEFAULT
+from lab.bench.arms import ARM
 from lab.bench.common import COVER_2M, COVER_64K, PEAK
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World
@@ -24,7 +24,7 @@ def check(table: Table, *, counted: bool) -> list[Gate]:
     only events are judged."""
     gates: list[Gate] = []
     for world in table.worlds:
-        if not table.runs(world, DEFAULT):
+        if not table.runs(world, world.case.gated):
             continue
         gates += _events(table, world)
         if counted:
@@ -40,7 +40,7 @@ def _survivors(table: Table, world: World) -> list[str]:
 def _events(table: Table, world: World) -> list[Gate]:
     if not _survivors(table, world):
         return []
-    runs = table.runs(world, DEFAULT)
+    runs = table.runs(world, world.case.gated)
     kills = sum(run.oom_kills + len(run.died) for run in runs)
     return [
         gate(f"{world.key}: nothing is killed", kills, "== 0"),
@@ -51,7 +51,7 @@ def _events(table: Table, world: World) -> list[Gate]:
 def _speed(table: Table, world: World) -> list[Gate]:
     gates = []
     for score in world.case.scores:
-        found = table.regret(world, DEFAULT, score)
+        found = table.regret(world, world.case.gated, score)
         if found is None:
             continue
         # Memory has its own gate below.
@@ -59,7 +59,7 @@ def _speed(table: Table, world: World) -> list[Gate]:
             name = f"{world.key}: {score.label} / best static ({found.best})"
             gates.append(gate(name, found.value, REGRET))
         if world.case.tail is not None and score is world.case.scores[0]:
-            ratio = table.ratio(world, world.case.tail, DEFAULT, found.best)
+            ratio = table.ratio(world, world.case.tail, world.case.gated, found.best)
             gates.append(gate(f"{world.key}: {world.case.tail.label} / {found.best}", ratio, TAIL))
     return gates
 
@@ -69,7 +69,7 @@ def _coverage(table: Table, world: World) -> list[Gate]:
         return []
     gates = []
     for metric in (COVER_64K, COVER_2M):
-        ratio = table.ratio(world, metric, DEFAULT, "always")
+        ratio = table.ratio(world, metric, world.case.gated, "always")
         gates.append(gate(f"{world.key}: {metric.label} / always", ratio, COVERAGE))
     return gates
 
@@ -78,11 +78,11 @@ def _memory(table: Table, world: World) -> list[Gate]:
     gates = []
     # An arm that was killed or stopped did not have the memory to compare with.
     if table.whole(world, "always"):
-        ratio = table.ratio(world, PEAK, DEFAULT, "always")
+        ratio = table.ratio(world, PEAK, world.case.gated, "always")
         gates.append(gate(f"{world.key}: peak resident / always", ratio, PEAK_ALWAYS))
     if world.case.frugal and table.whole(world, "never"):
         for metric in (PEAK, *_resident(world)):
-            mine, its = table.median(world, DEFAULT, metric), table.median(world, "never", metric)
+            mine, its = table.median(world, world.case.gated, metric), table.median(world, "never", metric)
             ratio = None if mine is None or not its else max(0.0, mine - BATCH_MIB) / its
             gates.append(gate(f"{world.key}: {metric.label} / never", ratio, PEAK_NEVER))
     return gates

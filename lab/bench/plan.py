@@ -3,21 +3,27 @@
 
 from collections.abc import Sequence
 
-from lab.bench.arms import Arm
+from lab.bench.arms import ARM, DEFAULT, Arm
 from lab.bench.cell import Cell
 from lab.bench.spec import Case
 
 
 def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeats: int) -> list[Cell]:
     """All cells: every case once before any repeats, arms interleaved within a case, so that whatever drifts in the
-    host meets all arms alike. What is bounded in time rather than in work runs once."""
+    host meets all arms alike. What is bounded in time rather than in work runs once. Where the default policy is run,
+    so is the preset that a case is made for."""
     return [
         Cell(case, arm, lru, repeat)
         for repeat in range(repeats)
         for case in cases
         for lru in case.lrus
         if lru in lrus
-        for arm in arms
+        for arm in _with_gated(case, arms)
         if (not arm.cases or case.name in arm.cases) and (not case.only or arm.key in case.only)
         if repeat == 0 or arm.key not in case.slow
     ]
+
+
+def _with_gated(case: Case, arms: Sequence[Arm]) -> list[Arm]:
+    gated = ARM[case.gated]
+    return [*arms, gated] if ARM[DEFAULT] in arms and gated not in arms else [*arms]

@@ -124,6 +124,12 @@ def _memcached() -> Payload:
     )
 
 
+def _qemu() -> Payload:
+    """QEMU, and its accelerator where that is a module."""
+    modules = sorted(Path("/usr/lib").glob("*-linux-gnu/qemu/*tcg*x86_64.so"))
+    return Payload({"qemu": tool("qemu-system-x86_64")}, tuple(modules))
+
+
 _SOFTWARE: dict[str, Callable[[], Payload]] = {
     "redis": _redis,
     "stress": _stress,
@@ -131,6 +137,7 @@ _SOFTWARE: dict[str, Callable[[], Payload]] = {
     "python": _python,
     "compiler": _compiler,
     "memcached": _memcached,
+    "qemu": _qemu,
 }
 NAMES = tuple(_SOFTWARE)
 """What a case may ask for."""

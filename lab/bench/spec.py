@@ -128,6 +128,8 @@ class Case:
     """There is memory to spare: large folios should be used to the full."""
     frugal: bool = False
     """Memory is what the case is about: the policy must not use more than `never` does."""
+    gated: str = "mthp_ext"
+    """The arm that the gates judge: the default policy, but where the case shows what a preset is for."""
     only: tuple[str, ...] = ()
     """The arms that make sense; empty: all."""
     slow: tuple[str, ...] = ()

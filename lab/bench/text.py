@@ -52,7 +52,7 @@ def regret_field(table: Table, world: World, arm: str, score: Metric) -> str:
     found, runs = table.regret(world, arm, score), table.runs(world, arm)
     if not runs:
         return "-"
-    if found is None or found.value == 0:
+    if found is None or (found.value == 0 and not table.values(world, arm, score)):
         killed = any(run.died or run.oom_kills for run in runs)
         return "killed" if killed else "failed" if found else "nothing to compare"
     return f"{found.value:.3f}" + ("*" if found.best == arm else "")

@@ -42,6 +42,7 @@ from lab.vm import Mode
 
 CI = {case.name: case for case in scenarios.cases(Scale.CI)}
 HIGH, FREE, THREADS = CI["redis/set-high"], CI["redis/set-none"], CI["bloat/threads"]
+GROWN = CI["services/grown"]
 ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&", "scale": "ci"}
 
 
@@ -70,7 +71,7 @@ def records(
         for i in range(40)
     ]  # fmt: skip
     total = {"current": 1, "peak": peak_mib * MIB, "swap": 0, "oom_kills": int(killed), "psi_some_us": 2_000_000,
-             "psi_full_us": 1_000_000, "user_us": 5, "system_us": 6, "stat": {"anon": 1}}  # fmt: skip
+             "psi_full_us": 1_000_000, "user_us": 5, "system_us": 6, "stat": {"anon": 1, "anon_thp": 0}}  # fmt: skip
     decision = {"type": "policy", "event": "decision", "t_ms": 1500, "to": "4K", "why": "headroom"}
     out = [{"type": "out", "task": "load", "t_ms": 4900, "text": line} for line in ([] if killed else report(rps, p99))]
     ends = []
@@ -253,6 +254,11 @@ class GateTest(unittest.TestCase):
         killed = table(one(HIGH, "mthp_ext", 1, killed=True))
         self.assertIn("nothing is killed", self.failed(killed, counted=False))
 
+    def test_a_preset_is_judged_in_the_case_made_for_it(self) -> None:
+        fat = {"peak_mib": 110}
+        self.assertIn("peak resident / never", self.failed(table(*thrice(GROWN, "small-services", **fat), case=GROWN)))
+        self.assertEqual(self.failed(table(*thrice(GROWN, "mthp_ext", **fat), case=GROWN)), "")
+
     def test_what_no_static_arm_survives_is_not_asked_of_the_policy(self) -> None:
         runs = [one(HIGH, arm.key, killed=True) for arm in ARMS]
         self.assertEqual(gates.check(Table(runs), counted=False), [])
@@ -266,6 +272,11 @@ class PlanTest(unittest.TestCase):
 
     def test_lru_flavours_that_make_no_sense_are_left_out(self) -> None:
         self.assertEqual({c.lru for c in plan([THREADS], [ARM["never"]], ["classic", "mglru"], 1)}, {"classic"})
+
+    def test_a_preset_runs_beside_the_default_in_the_case_made_for_it(self) -> None:
+        both = [ARM["never"], ARM["mthp_ext"]]
+        for arms, ran in ((both, ["never", "mthp_ext", "small-services"]), ([ARM["never"]], ["never"])):
+            self.assertEqual([c.arm.key for c in plan([GROWN], arms, ["classic"], 1)], ran)
 
     def test_variants_run_in_their_cases_only(self) -> None:
         cells = plan(list(CI.values()), variants.named(["no-cache"]), ["classic"], 1)
@@ -284,7 +295,7 @@ class ScenarioTest(unittest.TestCase):
                 self.assertTrue(any(task.role is Role.LOAD for task in case.tasks), case.name)
                 self.assertTrue({task.group for task in case.tasks} <= {None, *groups}, case.name)
                 self.assertTrue({wave.group for wave in case.waves} <= set(groups), case.name)
-                self.assertTrue(set(case.only) | set(case.slow) <= set(ARM), case.name)
+                self.assertTrue({case.gated, *case.only, *case.slow} <= set(ARM), case.name)
                 self.assertTrue(set(case.software) <= set(software.NAMES), case.name)
                 for name in groups:
                     self.assertTrue("/" not in name or name.rpartition("/")[0] in groups, name)

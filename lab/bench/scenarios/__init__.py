@@ -12,16 +12,31 @@ from lab.bench.scenarios import (
     mixed,
     redis,
     roomy,
+    services,
     shell8,
     square,
     underused,
+    vmhost,
 )
 from lab.bench.spec import Case, Scale
 from lab.errors import Exit, LabError
 
 ALL = {
     module.__name__.rpartition(".")[2]: module
-    for module in (mixed, redis, memcached, roomy, hostpressure, square, bloat, underused, kernbench, shell8)
+    for module in (
+        mixed,
+        redis,
+        memcached,
+        roomy,
+        hostpressure,
+        vmhost,
+        square,
+        bloat,
+        services,
+        underused,
+        kernbench,
+        shell8,
+    )
 }
 """Name -> module, in the order of the report."""
 

@@ -43,12 +43,12 @@ _SERVICE = """
 import _socket, _thread, sys, time
 there = []
 def worker(n):
-    table = [bytearray(512 + n) for _ in range(200)]
+    table = [bytearray(512 + n) for _ in range({blocks})]
     there.append(n)
     while True:
         time.sleep(1)
-        table[n % 200] = bytearray(512 + n)
-for n in range(4):
+        table[n % {blocks}] = bytearray(512 + n)
+for n in range({threads}):
     _thread.start_new_thread(worker, (n,))
     while len(there) == n:
         time.sleep(0.001)
@@ -59,6 +59,21 @@ time.sleep(3600)
 """
 
 
+def service(n: int, group: str, threads: int = 4, blocks: int = 200) -> Task:
+    """The n-th service: `threads` that hold so many blocks of half a KiB each in an arena of their own."""
+    socket = f"/run/{n:02}.sock"
+    script = _SERVICE.replace("{threads}", str(threads)).replace("{blocks}", str(blocks))
+    return Task(
+        f"service{n:02}",
+        Role.SERVER,
+        ("{python}", "-I", "-S", "-c", script, socket),
+        group=group,
+        ready=socket,
+        env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{threads}"},
+        quiet=True,
+    )
+
+
 def throughput(run: Run) -> float | None:
     """MiB of data that the batch job works through in a second of the processor's time, its page faults included.
     Not of the clock's: it would profit from every tenant that starves."""
@@ -67,7 +82,8 @@ def throughput(run: Run) -> float | None:
     return pieces * _CHUNK_MIB / busy if busy > 0 else None
 
 
-def _resident(run: Run) -> float | None:
+def resident(run: Run) -> float | None:
+    """Mean of what all services have, MiB."""
     seen = [sample.current["small"] for sample in run.samples]
     return sum(seen) / len(seen) / MIB if seen else None
 
@@ -75,22 +91,16 @@ def _resident(run: Run) -> float | None:
 def cases(scale: Scale) -> list[Case]:
     """One."""
     size = _SIZES[scale]
-    python = ("{python}", "-I", "-S", "-c")
     names = [f"small/s{n:02}" for n in range(size.services)]
-    services = [
-        Task(
-            f"service{n:02}",
-            Role.SERVER,
-            (*python, _SERVICE, f"/run/{n:02}.sock"),
-            group=name,
-            ready=f"/run/{n:02}.sock",
-            env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": "narenas:4"},
-            quiet=True,
-        )
-        for n, name in enumerate(names)
-    ]
+    services = [service(n, name) for n, name in enumerate(names)]
     # Each piece is mapped and unmapped by itself, as large arrays are; else the allocator would keep and reuse it.
-    batch = Task("batch", Role.LOAD, (*python, _BATCH), group="batch", env={"MALLOC_MMAP_THRESHOLD_": "131072"})
+    batch = Task(
+        "batch",
+        Role.LOAD,
+        ("{python}", "-I", "-S", "-c", _BATCH),
+        group="batch",
+        env={"MALLOC_MMAP_THRESHOLD_": "131072"},
+    )
     limit = size.store.limit_mib * MIB
     return [
         Case(
@@ -115,7 +125,7 @@ def cases(scale: Scale) -> list[Case]:
             scores=(
                 store.rps(),
                 Metric("batch", "batch job, MiB per CPU second", "", +1, throughput),
-                Metric("small", "small services, resident", "MiB", -1, _resident),
+                Metric("small", "small services, resident", "MiB", -1, resident),
             ),
             deadline_s=600,
             duration_s=size.seconds,

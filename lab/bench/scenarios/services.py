@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Services that have grown: each wastes a part of its large folios, and none is small any more. What the preset
+small-services is for."""
+
+from dataclasses import dataclass
+
+from lab.bench.scenarios import mixed
+from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
+
+ABOUT = "services of many threads that have grown beyond what is small: resident memory"
+
+
+@dataclass(frozen=True)
+class _Size:
+    count: int
+    threads: int
+    blocks: int
+    """Of some 700 bytes, that each thread holds in its arena."""
+    memory_mib: int
+
+
+_SIZES = {
+    Scale.SMOKE: _Size(4, 4, 400, 768),
+    Scale.CI: _Size(12, 16, 1600, 1536),
+    Scale.FULL: _Size(100, 16, 1600, 16384),
+}
+
+
+def cases(scale: Scale) -> list[Case]:
+    """One."""
+    size = _SIZES[scale]
+    names = [f"small/s{n:02}" for n in range(size.count)]
+    services = [mixed.service(n, name, threads=size.threads, blocks=size.blocks) for n, name in enumerate(names)]
+    return [
+        Case(
+            scenario="services",
+            key="grown",
+            title=f"{size.count} services of {size.threads} threads that have grown to some 30 MiB each",
+            machine=Machine(size.memory_mib, 128),
+            groups=(Group("small"), *(Group(name, sampled=False) for name in names)),
+            tasks=(*services, Task("load", Role.LOAD, ("/bin/sleep", "3"))),
+            software=("python",),
+            scores=(Metric("small", "services, resident", "MiB", -1, mixed.resident),),
+            deadline_s=60,
+            main="small",
+            frugal=True,
+            gated="small-services",
+            lrus=("classic",),
+        )
+    ]
