@@ -56,7 +56,7 @@ SWEEPS: Mapping[str, Sweep] = {
     "headroom-factor": Sweep("1024", ("16", "64", "256", "4096"), ("redis/set-max", "redis/set-high")),
     "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
-    "sparse-waste": Sweep("64M", ("0", "16M", "256M"), ("bloat/sparse", "underused/cache")),
+    "sparse-waste": Sweep("64M", ("0", "16M", "32M", "256M"), ("bloat/sparse", "underused/cache", "redis/set-none")),
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/redis")),
     "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
 }
