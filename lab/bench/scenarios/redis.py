@@ -56,8 +56,8 @@ def _bgsave(size: store.Size, case: Case) -> Case:
     # Room for the copies that the child's snapshot forces, for the snapshot and for the one before it.
     data = 2 * size.limit_mib
     machine = replace(size.machine, memory_mib=size.machine.memory_mib + 4 * data, disk_mib=3 * data)
-    # At the usual 20 and 10 % the kernel lets the child sleep over its dirty pages, of which a full cgroup may have next to
-    # none: by its guess of what the disk can do, and the same arm did 22,000 or 25,000.
+    # At the usual 20 and 10 % the kernel lets the child sleep over its dirty pages, of which a full cgroup may have
+    # next to none: by its guess of what the disk can do, and the same arm did 22,000 or 25,000.
     knobs = "cd /proc/sys/vm; echo 100 > dirty_ratio; echo 99 > dirty_background_ratio"
     tasks = (
         Task("dirty", Role.SETUP, ("/bin/sh", "-c", knobs)),
