@@ -59,19 +59,24 @@ time.sleep(3600)
 """
 
 
-def service(n: int, group: str, threads: int = 4, blocks: int = 200) -> Task:
-    """The n-th service: `threads` that hold so many blocks of half a KiB each in an arena of their own."""
-    socket = f"/run/{n:02}.sock"
+def services(count: int, threads: int = 4, blocks: int = 200) -> tuple[list[Group], list[Task]]:
+    """So many services of so many threads, each of which holds so many blocks of half a KiB in an arena of its own.
+    Each service has a cgroup; all of them are in `small`."""
     script = _SERVICE.replace("{threads}", str(threads)).replace("{blocks}", str(blocks))
-    return Task(
-        f"service{n:02}",
-        Role.SERVER,
-        ("{python}", "-I", "-S", "-c", script, socket),
-        group=group,
-        ready=socket,
-        env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{threads}"},
-        quiet=True,
-    )
+    groups = [Group(f"small/s{n:02}", sampled=False) for n in range(count)]
+    tasks = [
+        Task(
+            f"service{n:02}",
+            Role.SERVER,
+            ("{python}", "-I", "-S", "-c", script, f"/run/{n:02}.sock"),
+            group=group.name,
+            ready=f"/run/{n:02}.sock",
+            env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{threads}"},
+            quiet=True,
+        )
+        for n, group in enumerate(groups)
+    ]
+    return [Group("small"), *groups], tasks
 
 
 def throughput(run: Run) -> float | None:
@@ -91,8 +96,7 @@ def resident(run: Run) -> float | None:
 def cases(scale: Scale) -> list[Case]:
     """One."""
     size = _SIZES[scale]
-    names = [f"small/s{n:02}" for n in range(size.services)]
-    services = [service(n, name) for n, name in enumerate(names)]
+    groups, tasks = services(size.services)
     # Each piece is mapped and unmapped by itself, as large arrays are; else the allocator would keep and reuse it.
     batch = Task(
         "batch",
@@ -111,11 +115,10 @@ def cases(scale: Scale) -> list[Case]:
             groups=(
                 Group("redis", {"memory.max": limit}),
                 Group("batch"),
-                Group("small"),
-                *(Group(name, sampled=False) for name in names),
+                *groups,
             ),
             tasks=(
-                *services,
+                *tasks,
                 store.server(),
                 batch,
                 store.benchmark("load", Role.LOAD, "set", size.store.keys, 10**9, quiet=True),

@@ -5,7 +5,7 @@ small-services is for."""
 from dataclasses import dataclass
 
 from lab.bench.scenarios import mixed
-from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import Case, Machine, Metric, Role, Scale, Task
 
 ABOUT = "services of many threads that have grown beyond what is small: resident memory"
 
@@ -15,7 +15,7 @@ class _Size:
     count: int
     threads: int
     blocks: int
-    """Of some 700 bytes, that each thread holds in its arena."""
+    """Of half a KiB, that each thread holds in its arena."""
     memory_mib: int
 
 
@@ -29,16 +29,15 @@ _SIZES = {
 def cases(scale: Scale) -> list[Case]:
     """One."""
     size = _SIZES[scale]
-    names = [f"small/s{n:02}" for n in range(size.count)]
-    services = [mixed.service(n, name, threads=size.threads, blocks=size.blocks) for n, name in enumerate(names)]
+    groups, tasks = mixed.services(size.count, size.threads, size.blocks)
     return [
         Case(
             scenario="services",
             key="grown",
-            title=f"{size.count} services of {size.threads} threads that have grown to some 30 MiB each",
+            title=f"{size.count} services of {size.threads} threads that have grown beyond what is small",
             machine=Machine(size.memory_mib, 128),
-            groups=(Group("small"), *(Group(name, sampled=False) for name in names)),
-            tasks=(*services, Task("load", Role.LOAD, ("/bin/sleep", "3"))),
+            groups=tuple(groups),
+            tasks=(*tasks, Task("load", Role.LOAD, ("/bin/sleep", "3"))),
             software=("python",),
             scores=(Metric("small", "services, resident", "MiB", -1, mixed.resident),),
             deadline_s=60,
