@@ -7,14 +7,15 @@ import re
 import secrets
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from lab import initramfs, proc, programs, qemu
+from lab import hang, initramfs, proc, programs, qemu
 from lab.errors import Exit, LabError
 from lab.paths import BUILD
 from lab.qemu import Mode
@@ -25,6 +26,8 @@ __all__ = ["Job", "Mode", "Outcome", "Verdict", "run"]
 _POLL_S = 0.02
 _CHANNEL_LIMIT = 512 << 20
 _LINE_LIMIT = 1 << 20
+_UP = b"Run /init as init process"
+"""What the kernel says when it starts PID 1; before that nothing of a job has run."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,9 @@ class Job:
     mode: Mode = Mode.TCG
     timeout_s: float = 300.0
     """Wall-clock seconds until QEMU is killed."""
+    boot_s: float = 180.0
+    """Wall-clock seconds until PID 1 must have been started: some 4 under emulation, up to 75 with the kernel for
+    debugging. A guest that is later is killed and booted once more."""
     append: str = ""
     """Added to the kernel command line."""
     env: dict[str, str] = field(default_factory=dict)
@@ -74,6 +80,8 @@ class Outcome:
     """Kernel warnings and bugs in the console log."""
     stalls: tuple[str, ...] = ()
     """What the kernel took for stalls; a busy host makes it take itself for one."""
+    hung: str = ""
+    """What is known of a first boot that never came to PID 1, when this is the second; else empty."""
 
     def check(self, what: str) -> None:
         """Raises a LabError with the verdict's own exit code unless the run passed."""
@@ -151,6 +159,9 @@ def _job_file(job: Job, nonce: str) -> bytes:
 def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> Outcome:
     """Boots `job` and waits for its end; `on_record` is called for each result as it comes.
 
+    QEMU's emulation with a thread for each processor stops for good now and then while a guest boots. Nothing of the
+    job has run by then, so such a boot is repeated once; stderr and the Outcome say so.
+
     Only what prevents a run from starting is raised, as LabError; how it ended is in the Outcome.
     """
     program = qemu.binary()
@@ -158,36 +169,54 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
     if not job.kernel.is_file():
         raise LabError(Exit.QEMU, f"no kernel image at {job.kernel}; run `make kernel`")
     directory, lock = _directory(job.name)
-    nonce = secrets.token_hex(16)
     with lock:
-        files = qemu.Files(
-            initramfs=directory / "initramfs.cpio",
-            console=directory / "console.log",
-            ports={"verdict": directory / "verdict", "output": directory / "output.log"}
-            | {"results": directory / "results.jsonl"},
-        )
-        image = BytesIO()
-        job_file = {"/lab/job": _job_file(job, nonce)}
-        initramfs.build(image, init, job.programs, job.files, {**job.data, **job_file})
-        files.initramfs.touch(mode=0o600)
-        files.initramfs.write_bytes(image.getbuffer())
-        del image
-        for path in (files.console, *files.ports.values()):
-            path.touch()
-        argv = qemu.command(
-            program,
-            job.kernel,
-            files,
-            mode=job.mode,
-            memory_mib=job.memory_mib,
-            cpus=job.cpus,
-            append=job.append,
-        )
-        try:
-            return _watch(job, argv, files, directory / "qemu.log", nonce, on_record)
-        finally:
-            # Large, holds the nonce, and is rebuilt from the job at any time.
-            files.initramfs.unlink(missing_ok=True)
+        outcome = _boot(job, program, init, directory, on_record)
+        if not outcome.hung:
+            return outcome
+        # What it left is evidence; the second boot writes to files of its own.
+        first = directory / "hung-boot"
+        first.mkdir()
+        for path in [path for path in directory.iterdir() if path != first]:
+            path.rename(first / path.name)
+        print(f"{job.name}: {outcome.hung}; booted once more; see {first}", file=sys.stderr, flush=True)
+        again = _boot(job, program, init, directory, on_record)
+        if again.hung:
+            return replace(again, reason=f"twice: {again.reason}; the first boot: {first}")
+        return replace(again, hung=f"{outcome.hung}; see {first}")
+
+
+def _boot(
+    job: Job, program: str, init: Path, directory: Path, on_record: Callable[[dict[str, Any]], None] | None
+) -> Outcome:
+    nonce = secrets.token_hex(16)
+    files = qemu.Files(
+        initramfs=directory / "initramfs.cpio",
+        console=directory / "console.log",
+        ports={"verdict": directory / "verdict", "output": directory / "output.log"}
+        | {"results": directory / "results.jsonl"},
+    )
+    image = BytesIO()
+    job_file = {"/lab/job": _job_file(job, nonce)}
+    initramfs.build(image, init, job.programs, job.files, {**job.data, **job_file})
+    files.initramfs.touch(mode=0o600)
+    files.initramfs.write_bytes(image.getbuffer())
+    del image
+    for path in (files.console, *files.ports.values()):
+        path.touch()
+    argv = qemu.command(
+        program,
+        job.kernel,
+        files,
+        mode=job.mode,
+        memory_mib=job.memory_mib,
+        cpus=job.cpus,
+        append=job.append,
+    )
+    try:
+        return _watch(job, argv, files, directory / "qemu.log", nonce, on_record)
+    finally:
+        # Large, holds the nonce, and is rebuilt from the job at any time.
+        files.initramfs.unlink(missing_ok=True)
 
 
 def _watch(
@@ -200,15 +229,22 @@ def _watch(
 ) -> Outcome:
     channel = _Channel(files.ports["results"], on_record)
     over = ""
-    with log.open("wb") as out:
+    up = False
+    with log.open("wb") as out, hang.Monitor() as monitor:
         begin = time.monotonic()
-        process = proc.start(argv, stdout=out, stderr=subprocess.STDOUT)
+        process = proc.start(
+            [*argv, *monitor.options], stdout=out, stderr=subprocess.STDOUT, pass_fds=[monitor.descriptor]
+        )
         try:
             while process.poll() is None and not over:
                 time.sleep(_POLL_S)
                 channel.poll()
-                over = _over(job, files, time.monotonic() - begin)
+                seconds = time.monotonic() - begin
+                up = up or _UP in files.console.read_bytes()
+                over = _over(job, files, seconds, up)
             seconds = time.monotonic() - begin
+            if over and process.poll() is None:
+                (log.parent / "processors.log").write_text(hang.state(process.pid, monitor))
         finally:
             killed = process.poll() is None
             proc.stop(process)
@@ -239,13 +275,16 @@ def _watch(
         reason=reason,
         splats=splats(console),
         stalls=stalls(console),
+        hung=evidence.over if seconds > job.boot_s and not up else "",
     )
 
 
-def _over(job: Job, files: qemu.Files, seconds: float) -> str:
+def _over(job: Job, files: qemu.Files, seconds: float, up: bool) -> str:
     """Why the run must end now, or nothing."""
     if seconds > job.timeout_s:
         return f"no end after {job.timeout_s:g} s"
+    if seconds > job.boot_s and not up:
+        return f"no PID 1 after {job.boot_s:g} s"
     for path in (files.console, *files.ports.values()):
         if path.stat().st_size > _CHANNEL_LIMIT:
             return f"more than {_CHANNEL_LIMIT >> 20} MiB in {path.name}"

@@ -127,15 +127,9 @@ class _Steps:
 
 def _boot(row: Row, image: Path) -> None:
     mode, _ = accel.best(image)
-    job = vm.Job(
-        kernel=image, argv=["/bin/true"], memory_mib=512, mode=mode, timeout_s=120, name=f"bisect-{row.number}"
-    )
-    outcome = vm.run(job)
-    row.boots = 1
-    if outcome.verdict is Verdict.TIMEOUT:
-        # On a busy host two emulated processors may wait for each other for ever (stop_machine).
-        outcome = vm.run(job)
-        row.boots = 2
+    name = f"bisect-{row.number}"
+    outcome = vm.run(vm.Job(kernel=image, argv=["/bin/true"], memory_mib=512, mode=mode, timeout_s=300, name=name))
+    row.boots = 2 if outcome.hung else 1
     row.boot_s = outcome.seconds
     if outcome.verdict is not Verdict.PASSED:
         row.problems.append(f"the guest {outcome.verdict}: {outcome.reason}")

@@ -37,6 +37,7 @@ class Run(unittest.TestCase):
         self.kernel.touch()
         for target, value in (
             ("lab.vm.BUILD", self.directory),
+            ("lab.hang._ANSWER_S", 0.2),
             ("lab.vm.programs.guest", lambda: Path("/bin/true")),
             ("lab.vm.initramfs.build", self.image),
         ):
@@ -48,11 +49,11 @@ class Run(unittest.TestCase):
     def image(out: object, _init: Path, _programs: object, _files: object, data: dict[str, bytes]) -> None:
         out.write(data["/lab/job"])  # type: ignore[attr-defined]
 
-    def run_fake(self, body: str, timeout_s: float = 20.0, **more: object) -> vm.Outcome:
+    def run_fake(self, body: str, timeout_s: float = 20.0, boot_s: float = 10.0, **more: object) -> vm.Outcome:
         fake = self.directory / "qemu"
         fake.write_text(_PRELUDE + textwrap.dedent(body))
         fake.chmod(0o755)
-        job = vm.Job(kernel=self.kernel, argv=["/bin/true"], timeout_s=timeout_s, name="fake")
+        job = vm.Job(kernel=self.kernel, argv=["/bin/true"], timeout_s=timeout_s, boot_s=boot_s, name="fake")
         with mock.patch.object(qemu, "binary", lambda: str(fake)):
             return vm.run(job, **more)  # type: ignore[arg-type]
 
@@ -107,6 +108,38 @@ class Run(unittest.TestCase):
             time.sleep(0.02)
         else:
             self.fail("a child of QEMU is still there")
+
+    def test_a_boot_that_hangs_is_repeated_once(self) -> None:
+        outcome = self.run_fake(
+            """
+            if not os.path.exists(os.path.join(os.path.dirname(path("console")), "hung-boot")):
+                write("console", "half a bo")
+                time.sleep(600)
+            write("console", "[    1.0] Run /init as init process\\n")
+            time.sleep(2)
+            write("verdict", nonce + " exit 0\\n")
+            """,
+            boot_s=1.0,
+        )
+        self.assertEqual(outcome.verdict, Verdict.PASSED, outcome.reason)
+        first = outcome.console.parent / "hung-boot"
+        self.assertIn(str(first), outcome.hung)
+        self.assertEqual((first / "console.log").read_text(), "half a bo")
+        self.assertIn(" S ", (first / "processors.log").read_text())
+        self.assertFalse((first / "initramfs.cpio").exists())
+
+    def test_a_boot_that_hangs_twice_is_a_failure(self) -> None:
+        outcome = self.run_fake("time.sleep(600)", boot_s=0.5)
+        self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
+        self.assertIn("twice: no PID 1 after 0.5 s", outcome.reason)
+
+    def test_a_guest_that_hangs_later_is_not_booted_again(self) -> None:
+        outcome = self.run_fake(
+            """write("console", "[    1.0] Run /init as init process\\n"); time.sleep(600)""", timeout_s=4.0, boot_s=2.0
+        )
+        self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
+        self.assertEqual(outcome.hung, "")
+        self.assertIn("no end after 4 s", outcome.reason)
 
     def test_a_killed_qemu_and_its_last_words(self) -> None:
         outcome = self.run_fake("print('no such device', flush=True); os.kill(os.getpid(), 9)")
