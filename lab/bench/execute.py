@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import programs, schedule, vm
+from lab import programs, qemu, schedule, vm
 from lab.bench import software
 from lab.bench.cell import Cell, digest
 from lab.bench.journal import Journal
@@ -33,12 +33,12 @@ class World:
     """Measure again what the journal has."""
 
     def parts(self, cell: Cell, payload: software.Payload) -> dict[str, str]:
-        """Hashes of all files that take part in a cell. Of mthp_ext only where it runs: static arms outlive a change
-        of the policies."""
+        """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
+        arms outlive a change of the policies."""
         found = {"kernel": software.file_hash(self.kernel), "guest": software.file_hash(self.guest)}
         if not cell.arm.static:
             found["mthp_ext"] = software.file_hash(self.mthp_ext)
-        return {"mode": str(self.mode), **found, **software.hashes(payload)}
+        return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload)}
 
 
 def _prepare(cell: Cell, world: World) -> tuple[software.Payload, dict[str, Any], str]:

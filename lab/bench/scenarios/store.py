@@ -23,14 +23,12 @@ class Size:
     machine: Machine
     deadline_s: int
     """Under a limit some arms would take hours."""
-    snapshot_after_s: float
-    """When the snapshot begins."""
 
 
 SIZES = {
-    Scale.SMOKE: Size(20_000, 20_000, 12, Machine(512, 128), 10, 0.1),
-    Scale.CI: Size(200_000, 200_000, 96, Machine(768, 512), 30, 1.0),
-    Scale.FULL: Size(3_000_000, 3_000_000, 2048, Machine(8192, 6144), 600, 10.0),
+    Scale.SMOKE: Size(20_000, 20_000, 12, Machine(512, 128), 10),
+    Scale.CI: Size(200_000, 200_000, 96, Machine(768, 512), 30),
+    Scale.FULL: Size(3_000_000, 3_000_000, 2048, Machine(8192, 6144), 600),
 }
 
 
