@@ -6,6 +6,7 @@
 #ifndef MTHP_CHOOSE_BPF_H
 #define MTHP_CHOOSE_BPF_H
 
+#include "cache.bpf.h"
 #include "state.bpf.h"
 
 /*
@@ -57,6 +58,8 @@ static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 	if (!cgrp || !state)
 		return;
 	mthp_look_for_limits(cgrp, state, t);
+	if ((t->rules & MTHP_RULE(HEADROOM)) && !t->count_cache && !state->unlimited)
+		mthp_look_at_cache(cgrp);
 	if (reason != MTHP_FAULT || !(t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
 		return;
 	mthp_look_at_process(&process);

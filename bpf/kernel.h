@@ -52,6 +52,15 @@ enum node_stat_item {
 	NR_WRITEBACK,
 };
 
+enum lru_list {
+	LRU_INACTIVE_FILE,
+	NR_LRU_LISTS,
+};
+
+enum zone_type {
+	__MAX_NR_ZONES,
+};
+
 enum zone_stat_item {
 	NR_FREE_PAGES,
 };
@@ -98,9 +107,22 @@ struct page_counter {
 	struct page_counter *parent;
 };
 
+struct mem_cgroup;
+
+struct mem_cgroup_per_node {
+	struct mem_cgroup *memcg;
+	unsigned long lru_zone_size[1][1];
+};
+
+/* As pahole describes arrays of arrays. */
+struct mem_cgroup_per_node___flat {
+	unsigned long lru_zone_size[1];
+};
+
 struct mem_cgroup {
 	struct cgroup_subsys_state css;
 	struct page_counter memory;
+	struct mem_cgroup_per_node *nodeinfo[];
 };
 
 struct percpu_counter {

@@ -7,6 +7,7 @@
 #ifndef MTHP_PRESSURE_BPF_H
 #define MTHP_PRESSURE_BPF_H
 
+#include "cache.bpf.h"
 #include "state.bpf.h"
 #include "stall.h"
 
@@ -51,45 +52,6 @@ static __always_inline __u64 mthp_idle_files(struct mem_cgroup *memcg)
 }
 
 /*
- * How much further the nearest limit would be without page cache that reclaim drops
- * first: below a limit it is room, as it is on the host.  Until the next scan faults
- * may use it up unseen; if that hurts, the stall brings the next scan at once.
- *
- * At each level it is the page cache of the whole subtree that makes room, so the
- * least of these rooms comes down from the parent, which the scan met before; above
- * the cgroup that the policy is attached to page cache counts as used.  @bare is the
- * room with all of it used.
- */
-static __noinline void mthp_scan_cache(struct cgroup *cgrp, struct mthp_cgroup *state,
-				       __u64 files, __u64 bare)
-{
-	const struct mthp_tunables *t = mthp_tuned();
-	struct mthp_counters counters;
-	__u64 roomy = MTHP_NO_LIMIT;
-	struct mthp_cgroup *above;
-	struct cgroup *parent;
-	__s64 limit, room;
-
-	if (!cgrp || !state)
-		return;
-	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
-	if (parent) {
-		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
-		roomy = above ? above->roomy_bytes : mthp_nearest_limit(parent, 0, 0);
-		bpf_cgroup_release(parent);
-	}
-	mthp_counters(&counters, cgrp);
-	if (counters.own) {
-		limit = mthp_min(counters.own->high, counters.own->max);
-		room = ((limit - counters.own->usage.counter) << t->page_shift) + files;
-		if (limit < (__s64)mthp_unlimited(t) && (__u64)room < roomy)
-			roomy = room > 0 ? room : 0;
-	}
-	state->roomy_bytes = roomy;
-	state->cache_bytes = bare < roomy && roomy != MTHP_NO_LIMIT ? roomy - bare : 0;
-}
-
-/*
  * How large it is, and what of that is page cache.  @bare: the nearest limit, whatever
  * a large folio's share of it.
  */
@@ -103,6 +65,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	if (!cache) {
 		state->cache_bytes = 0;
 		state->roomy_bytes = MTHP_NO_LIMIT;
+		state->cache_beyond = 0;
 	}
 	if (!state->populated) {
 		/* What its last process left behind says nothing about the next one ... */
@@ -124,8 +87,10 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 		files = mthp_idle_files(memcg);
 	bpf_put_mem_cgroup(memcg);
 
-	if (cache)
-		mthp_scan_cache(cgrp, state, files, bare);
+	if (cache) {
+		state->cache_beyond = (__s64)(files - (mthp_own_idle_pages(cgrp) << t->page_shift));
+		mthp_room_of_cache(cgrp, state, files, bare);
+	}
 	if (!state->populated)
 		return;
 	state->memory_bytes = bytes;

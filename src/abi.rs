@@ -7,7 +7,7 @@
 /// First word of [`Tunables`].
 pub const MAGIC: u32 = 0x6d74_6870;
 /// Version of the layout and its meaning.
-pub const ABI: u32 = 4;
+pub const ABI: u32 = 5;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 /// Headroom of a cgroup without any limit on its path.
@@ -80,6 +80,7 @@ pub struct CgroupState {
     pub host_bytes: u64,
     pub cache_bytes: u64,
     pub roomy_bytes: u64,
+    pub cache_beyond: i64,
     pub memory_known: u32,
     pub populated: u32,
     pub sparse: u32,
@@ -263,6 +264,7 @@ mod tests {
             host_bytes,
             cache_bytes,
             roomy_bytes,
+            cache_beyond,
             memory_known,
             populated,
             sparse,

@@ -481,6 +481,28 @@ fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
     mostly_huge(&mut worker, 64 * MIB);
 }
 
+/// A service reads its files and then fills its heap, all between two scans.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_that_no_scan_has_seen_is_room() {
+    world();
+    let _defrag = Defrag::always();
+    for policy in ["adaptive", "headroom"] {
+        let group = Group::new("starting");
+        group.set("memory.max", "256M");
+        let _disk = disk();
+        let mut worker = Worker::new(&group);
+        // Neither the time nor the stall of reading brings a scan within this test.
+        let seldom = ["--window", "10s", "--threshold", "10s"];
+        let seldom = if policy == "adaptive" { &seldom[..] } else { &[] };
+        let _ext = Ext::run(&group, &[&["--policy", policy][..], seldom].concat());
+        worker.read_disk(512 * MIB);
+        assert!(group.bytes("memory.current") > 240 * MIB);
+        worker.fill(64 * MIB);
+        mostly_huge(&mut worker, 64 * MIB);
+    }
+}
+
 /// The limit may be that of a pod, and the page cache another container's.
 #[test]
 #[ignore = "needs the lab's VM"]
