@@ -494,7 +494,11 @@ fn page_cache_that_no_scan_has_seen_is_room() {
         let mut worker = Worker::new(&group);
         // Neither the time nor the stall of reading brings a scan within this test.
         let seldom = ["--window", "10s", "--threshold", "10s"];
-        let seldom = if policy == "adaptive" { &seldom[..] } else { &[] };
+        let seldom = if policy == "adaptive" {
+            &seldom[..]
+        } else {
+            &[]
+        };
         let _ext = Ext::run(&group, &[&["--policy", policy][..], seldom].concat());
         worker.read_disk(512 * MIB);
         assert!(group.bytes("memory.current") > 240 * MIB);
