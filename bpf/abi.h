@@ -96,6 +96,7 @@ struct mthp_cgroup {
 	__u64 scanned_ns;	/* last scan, CLOCK_MONOTONIC; 0: none yet */
 	__u64 memory_bytes;	/* anon+shmem when last looked at: by a scan, or at a process */
 	__u64 usage_pages;	/* charged pages at that time */
+	__u64 now_bytes;	/* anon+shmem at most, as of the last look: with what was charged since */
 	__u64 host_bytes;	/* headroom of the host when last looked at; MTHP_NO_LIMIT */
 	__u64 cache_bytes;	/* of that usage: page cache that would make room */
 	__u64 roomy_bytes;	/* headroom without any such page cache; MTHP_NO_LIMIT */

@@ -53,30 +53,33 @@ static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
 {
 	struct mthp_process process = {};
-	__u64 usage;
+	__u64 usage, bytes;
 
 	if (!cgrp || !state)
 		return;
 	mthp_look_for_limits(cgrp, state, t);
 	if ((t->rules & MTHP_RULE(HEADROOM)) && !t->count_cache && !state->unlimited)
 		mthp_look_at_cache(cgrp);
-	if (reason != MTHP_FAULT || !(t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
-		return;
-	mthp_look_at_process(&process);
-	if (t->rules & MTHP_RULE(SPARSE))
+	/* The process at hand is the one that asks only in a fault. */
+	if (reason == MTHP_FAULT && (t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
+		mthp_look_at_process(&process);
+	if (reason == MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
 	if (!(t->rules & MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
 		return;
+	usage = mthp_usage(cgrp);
+	bytes = mthp_memory_now(state, usage, t);
 	/*
 	 * Where page cache makes room for what a process asks for, what is charged does not
 	 * grow with it, and the cgroup would stay small until the next scan.  Not what the
 	 * process had elsewhere: that is not charged here.
 	 */
-	usage = mthp_usage(cgrp);
-	if (process.present <= usage && process.present << t->page_shift > mthp_memory_now(state, usage, t)) {
-		state->memory_bytes = process.present << t->page_shift;
+	if (process.present <= usage && process.present << t->page_shift > bytes) {
+		bytes = process.present << t->page_shift;
+		state->memory_bytes = bytes;
 		state->usage_pages = usage;
 	}
+	state->now_bytes = bytes;
 }
 
 /* One copy of this for each reason, which is a constant then. */

@@ -70,6 +70,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	if (!state->populated) {
 		/* What its last process left behind says nothing about the next one ... */
 		state->memory_bytes = 0;
+		state->now_bytes = 0;
 		state->usage_pages = mthp_usage(cgrp);
 		state->sparse = 0;
 		/* ... but page cache makes room for those below. */
@@ -94,6 +95,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	if (!state->populated)
 		return;
 	state->memory_bytes = bytes;
+	state->now_bytes = bytes;
 	state->usage_pages = mthp_usage(cgrp);
 	state->memory_known = 1;
 }

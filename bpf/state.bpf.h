@@ -193,10 +193,7 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgrou
 					      const struct mthp_cgroup *state,
 					      const struct mthp_tunables *t)
 {
-	f->memory_bytes = state->memory_bytes;
-	/* Can it end being small? */
-	if ((t->rules & MTHP_RULE(SMALL)) && unlikely(f->memory_bytes < t->min_memory))
-		f->memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
+	f->memory_bytes = state->now_bytes;
 	f->memory_known = state->memory_known;
 	f->populated = state->populated;
 	f->host_bytes = state->host_bytes;
