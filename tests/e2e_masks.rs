@@ -418,6 +418,8 @@ fn large_folios_may_fill_their_share_of_a_limit() {
 fn full_of_files() -> (Group, File, Worker) {
     let group = Group::new("reader");
     group.set("memory.max", "256M");
+    // Another test may have switched swap on, and what was just filled would go there.
+    group.set("memory.swap.max", "0");
     let disk = disk();
     let mut worker = Worker::new(&group);
     worker.read_disk(512 * MIB);
@@ -490,6 +492,7 @@ fn page_cache_that_no_scan_has_seen_is_room() {
     for policy in ["adaptive", "headroom"] {
         let group = Group::new("starting");
         group.set("memory.max", "256M");
+        group.set("memory.swap.max", "0");
         let _disk = disk();
         let mut worker = Worker::new(&group);
         // Neither the time nor the stall of reading brings a scan within this test.
@@ -518,6 +521,7 @@ fn page_cache_of_a_sibling_is_room_below_a_common_limit() {
     let _disk = disk();
     let pod = Group::new("pod");
     pod.set("memory.max", "256M");
+    pod.set("memory.swap.max", "0");
     let (reader, server) = (pod.child("reader"), pod.child("server"));
     Worker::new(&reader).read_disk(512 * MIB);
     assert!(pod.bytes("memory.current") > 240 * MIB);
