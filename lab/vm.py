@@ -174,9 +174,10 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
         if not outcome.hung:
             return outcome
         # What it left is evidence; the second boot writes to files of its own.
+        left = list(directory.iterdir())
         first = directory / "hung-boot"
         first.mkdir()
-        for path in [path for path in directory.iterdir() if path != first]:
+        for path in left:
             path.rename(first / path.name)
         print(f"{job.name}: {outcome.hung}; booted once more; see {first}", file=sys.stderr, flush=True)
         again = _boot(job, program, init, directory, on_record)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::ext::{Ext, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
-use common::{Group, Khugepaged, MIB, count_all, eventually, record, swap, world, write};
+use common::{Group, Khugepaged, MIB, Swap, count_all, eventually, record, world, write};
 
 /// Without the rules that would answer for pressure.
 const PRESSURE_ONLY: [&str; 4] = ["--policy", "reactive", "--min-memory", "0"];
@@ -20,10 +20,8 @@ fn args<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
 }
 
 /// Brings a cgroup into full stall: its worker must exceed memory.high, with
-/// no swap to go to, and is made to sleep by the kernel.  Another test may have
-/// switched swap on, and with it the stall would be over in no time.
+/// no swap to go to, and is made to sleep by the kernel.
 fn stall(group: &Group) -> Worker {
-    group.set("memory.swap.max", "0");
     let mut worker = Worker::new(group);
     worker.fill(8 * MIB);
     group.set("memory.high", "4M");
@@ -88,7 +86,7 @@ fn pressure_leaves_forced_collapse_free_but_not_khugepaged() {
 #[ignore = "needs the lab's VM"]
 fn pressure_stops_large_swap_ins() {
     world();
-    swap();
+    let _swap = Swap::on();
     let group = Group::new("swaps");
     let mut worker = Worker::new(&group);
     worker.fill(8 * MIB);

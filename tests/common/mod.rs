@@ -93,19 +93,36 @@ impl Drop for Defrag {
     }
 }
 
-/// Swap on zram, made once and kept.
-pub fn swap() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        write("/sys/block/zram0/disksize", "512M");
-        for command in [["mkswap", "/dev/zram0"], ["swapon", "/dev/zram0"]] {
-            let out = std::process::Command::new("busybox")
-                .args(command)
-                .output()
-                .unwrap();
-            assert!(out.status.success(), "{command:?}: {out:?}");
+/// Swap on zram; off again in the end, or what later tests fill would go there.
+pub struct Swap;
+
+impl Swap {
+    pub fn on() -> Swap {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            write("/sys/block/zram0/disksize", "512M");
+            swap_command("mkswap");
+        });
+        swap_command("swapon");
+        Swap
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // A second panic would end the whole program.
+        if !std::thread::panicking() {
+            swap_command("swapoff");
         }
-    });
+    }
+}
+
+fn swap_command(name: &str) {
+    let out = std::process::Command::new("busybox")
+        .args([name, "/dev/zram0"])
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{name}: {out:?}");
 }
 
 /// What `disk` makes.

@@ -165,6 +165,12 @@ impl Drop for Worker {
     }
 }
 
+/// Most of a region of this size is in PMD folios.
+pub fn mostly_huge(worker: &mut Worker, bytes: u64) {
+    let huge = worker.huge();
+    assert!(huge >= bytes * 3 / 4, "{huge} of {bytes} bytes are huge");
+}
+
 /// The region a worker works on.
 struct Region {
     start: usize,

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How near a limit is decides what the kernel really allocates, and page cache below it is room.
+
+mod common;
+
+use std::fs::File;
+
+use common::ext::{Ext, K64, status_of};
+use common::worker::{Worker, mostly_huge};
+use common::{Defrag, Group, MIB, count, disk, world};
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn headroom_under_a_limit_goes_down_order_by_order() {
+    world();
+    let group = Group::new("limited");
+    group.set("memory.max", "256M");
+    let _ext = Ext::run(&group, &K64);
+    let sizes = [2048, 1024, 512, 256, 128, 64];
+    let before = sizes.map(|kib| count(kib, "anon_fault_alloc"));
+    let mut worker = Worker::new(&group);
+    worker.fill(250 * MIB);
+    let got = sizes.map(|kib| count(kib, "anon_fault_alloc"));
+    // 2 MiB folios end where 64 of them no longer fit: at 128 MiB of 256.
+    let huge = worker.huge();
+    assert!((100 * MIB..=130 * MIB).contains(&huge), "{huge}");
+    for (i, kib) in sizes.iter().enumerate() {
+        assert!(
+            got[i] > before[i],
+            "no folio of {kib} KiB: {before:?} -> {got:?}"
+        );
+    }
+    let line = status_of(&group);
+    assert_eq!(line["why"], "headroom", "{line}");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn large_folios_may_fill_their_share_of_a_limit() {
+    world();
+    for (share, expected) in [("50", 40 * MIB..=64 * MIB), ("25", 16 * MIB..=32 * MIB)] {
+        let group = Group::new("share");
+        group.set("memory.max", "128M");
+        let _ext = Ext::run(&group, &["--policy", "headroom", "--limit-share", share]);
+        let mut worker = Worker::new(&group);
+        worker.fill(120 * MIB);
+        let huge = worker.huge();
+        assert!(expected.contains(&huge), "{share} %: {huge}");
+    }
+}
+
+/// A cgroup that may have 256 MiB.
+fn limited(name: &str) -> Group {
+    let group = Group::new(name);
+    group.set("memory.max", "256M");
+    group
+}
+
+/// Fills the limit of `group` with page cache, which whoever has `disk()` keeps; `reader` is in it or below.
+fn read_files(group: &Group, reader: &mut Worker) {
+    reader.read_disk(512 * MIB);
+    assert!(group.bytes("memory.current") > 240 * MIB);
+}
+
+/// A cgroup whose limit files have filled, what keeps them in memory, and a process there.
+fn full_of_files() -> (Group, File, Worker) {
+    let group = limited("reader");
+    let disk = disk();
+    let mut worker = Worker::new(&group);
+    read_files(&group, &mut worker);
+    (group, disk, worker)
+}
+
+/// What docs/findings.md says of the kernel alone.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
+    world();
+    for defrag in [false, true] {
+        let (_group, _disk, mut worker) = full_of_files();
+        let _defrag = defrag.then(Defrag::always);
+        let failed = count(2048, "anon_fault_fallback_charge");
+        worker.fill(200 * MIB);
+        let failed = count(2048, "anon_fault_fallback_charge") - failed;
+        assert_eq!(worker.huge(), if defrag { 200 * MIB } else { 0 });
+        assert_eq!(failed, if defrag { 0 } else { 100 });
+    }
+}
+
+/// Reclaim would drop it first: a limit that files have filled leaves room all the same.
+/// Faults get it only where they may reclaim for a huge page, which `defrag` decides.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_that_was_read_once_is_room() {
+    world();
+    let _defrag = Defrag::always();
+    for (args, expected) in [(&[][..], 80 * MIB..=184 * MIB), (&["--count-cache"], 0..=0)] {
+        let (group, _disk, mut worker) = full_of_files();
+        let ext = Ext::run(&group, &[args, &["--window", "100ms"]].concat());
+        ext.decision(&group, "small");
+        let cache = status_of(&group)["cache_bytes"].as_u64().unwrap();
+        assert_eq!(cache > 128 * MIB, args.is_empty(), "{cache}");
+        worker.fill(200 * MIB);
+        let huge = worker.huge();
+        assert!(expected.contains(&huge), "{args:?}: {huge}");
+        assert_eq!(
+            group
+                .get("memory.events.local")
+                .matches("oom_kill 0")
+                .count(),
+            1
+        );
+    }
+}
+
+/// What is charged does not grow with the program, as page cache makes room for it.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
+    world();
+    let _defrag = Defrag::always();
+    let (group, _disk, mut worker) = full_of_files();
+    // No scan comes to help within this test.
+    let ext = Ext::run(&group, &["--window", "10s"]);
+    ext.decision(&group, "small");
+    worker.fill(64 * MIB);
+    mostly_huge(&mut worker, 64 * MIB);
+}
+
+/// A service reads its files and then fills its heap, all between two scans.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_that_no_scan_has_seen_is_room() {
+    world();
+    let _defrag = Defrag::always();
+    for policy in ["adaptive", "headroom"] {
+        let group = limited("starting");
+        let _disk = disk();
+        let mut worker = Worker::new(&group);
+        // Neither the time nor the stall of reading brings a scan within this test.
+        let seldom = ["--window", "10s", "--threshold", "10s"];
+        let seldom = if policy == "adaptive" {
+            &seldom[..]
+        } else {
+            &[]
+        };
+        // The disk takes half of the guest's memory.
+        let args = ["--policy", policy, "--host-factor", "1"];
+        let _ext = Ext::run(&group, &[&args[..], seldom].concat());
+        read_files(&group, &mut worker);
+        worker.fill(64 * MIB);
+        mostly_huge(&mut worker, 64 * MIB);
+    }
+}
+
+/// The limit may be that of a pod, and the page cache another container's.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_of_a_sibling_is_room_below_a_common_limit() {
+    world();
+    let _defrag = Defrag::always();
+    let _disk = disk();
+    let pod = limited("pod");
+    let (reader, server) = (pod.child("reader"), pod.child("server"));
+    read_files(&pod, &mut Worker::new(&reader));
+    let mut worker = Worker::new(&server);
+    let ext = Ext::run(&pod, &["--window", "100ms"]);
+    worker.fill(MIB);
+    ext.decision(&server, "small");
+    worker.fill(64 * MIB);
+    mostly_huge(&mut worker, 64 * MIB);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn memory_high_limits_headroom_as_well() {
+    world();
+    let group = Group::new("high");
+    group.set("memory.high", "64M");
+    let _ext = Ext::run(&group, &K64);
+    let mut worker = Worker::new(&group);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0, "2 MiB * 64 is more than 64 MiB");
+}
+
+/// That there was no limit above is believed for sixteen requests, and no longer.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_limit_that_comes_above_is_seen_soon() {
+    world();
+    let group = Group::new("newly");
+    let leaf = group.child("leaf");
+    let _ext = Ext::run(&group, &K64);
+    let mut worker = Worker::new(&leaf);
+    worker.fill(32 * MIB);
+    mostly_huge(&mut worker, 32 * MIB);
+    // A folio of 2 MiB would need 128 MiB of headroom.
+    group.set("memory.max", "120M");
+    worker.fill(80 * MIB);
+    let huge = worker.huge();
+    assert!(huge <= 16 * 2 * MIB, "{huge} bytes are huge");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn an_ancestors_limit_binds_the_leaf() {
+    world();
+    let group = Group::new("above");
+    group.set("memory.max", "64M");
+    let leaf = group.child("between").child("leaf");
+    let ext = Ext::run(&group, &K64);
+    let mut worker = Worker::new(&leaf);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0);
+    let line = ext.decision(&leaf, "headroom");
+    assert!(
+        line["headroom_bytes"].as_u64().unwrap() <= 64 * MIB,
+        "{line}"
+    );
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_leaf_without_memory_controller_is_bound_by_who_pays() {
+    world();
+    let group = Group::new("payer");
+    group.set("memory.max", "64M");
+    let bare = group.bare_child("bare");
+    let _ext = Ext::run(&group, &K64);
+    let mut worker = Worker::new(&bare);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn headroom_needs_no_daemon_in_the_loop() {
+    world();
+    let group = Group::new("alone");
+    let ext = Ext::run(&group, &K64);
+    ext.signal(nix::sys::signal::Signal::SIGSTOP);
+    let mut worker = Worker::new(&group);
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 8 * MIB);
+    group.set("memory.max", "64M");
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0, "the limit counts from the next fault on");
+    ext.signal(nix::sys::signal::Signal::SIGCONT);
+}
