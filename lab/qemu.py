@@ -62,8 +62,20 @@ def _escape(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
+def _numa(nodes: int, memory_mib: int, cpus: int) -> list[str]:
+    """`nodes` NUMA nodes with equal shares of memory and processors."""
+    if memory_mib % nodes or cpus % nodes:
+        raise ValueError(f"{memory_mib} MiB and {cpus} CPUs do not divide into {nodes} nodes")
+    argv = []
+    for node in range(nodes):
+        first, last = node * cpus // nodes, (node + 1) * cpus // nodes - 1
+        argv += ["-object", f"memory-backend-ram,id=node{node},size={memory_mib // nodes}M"]
+        argv += ["-numa", f"node,nodeid={node},memdev=node{node},cpus={first}-{last}"]
+    return argv
+
+
 def command(
-    program: str, kernel: Path, files: Files, *, mode: Mode, memory_mib: int, cpus: int, append: str
+    program: str, kernel: Path, files: Files, *, mode: Mode, memory_mib: int, cpus: int, append: str, nodes: int = 1
 ) -> list[str]:
     """The whole command line. Without default devices and without configuration files a guest is what is
     written here and nothing else; -no-reboot with panic=-1 makes a panic end QEMU."""
@@ -72,7 +84,10 @@ def command(
     line = f"console=ttyS0 panic=-1 oops=panic {append}".strip()
     argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35,graphics=off"]
     argv += accelerator(mode)
-    argv += ["-m", f"{memory_mib}M", "-smp", str(cpus)]
+    # Processors of one socket are on one node.
+    argv += ["-m", f"{memory_mib}M", "-smp", f"{cpus},sockets={nodes}"]
+    if nodes > 1:
+        argv += _numa(nodes, memory_mib, cpus)
     argv += ["-kernel", str(kernel), "-initrd", str(files.initramfs), "-append", line]
     argv += ["-chardev", f"file,id=console,path={_escape(files.console)}", "-serial", "chardev:console"]
     argv += ["-device", "virtio-serial-pci"]

@@ -45,6 +45,8 @@ class Job:
     """Guest path -> content."""
     memory_mib: int = 1024
     cpus: int = 2
+    nodes: int = 1
+    """NUMA nodes, which share memory and CPUs equally."""
     mode: Mode = Mode.TCG
     timeout_s: float = 300.0
     """Wall-clock seconds until QEMU is killed."""
@@ -212,6 +214,7 @@ def _boot(
         memory_mib=job.memory_mib,
         cpus=job.cpus,
         append=job.append,
+        nodes=job.nodes,
     )
     try:
         return _watch(job, argv, files, directory / "qemu.log", nonce, on_record)

@@ -29,6 +29,7 @@ class Boot:
 
     append: str = ""
     env: dict[str, str] = field(default_factory=dict)
+    nodes: int = 1
 
 
 BOOTS: dict[str, Boot] = {
@@ -40,6 +41,7 @@ BOOTS: dict[str, Boot] = {
     "e2e_memcg_v1": Boot(env={"LAB_CONTROLLERS": "cpu pids"}),
     # From boot on, khugepaged is to know of no process but those of the test.
     "e2e_khugepaged": Boot(append="transparent_hugepage=madvise"),
+    "e2e_numa": Boot(nodes=2),
 }
 """Boot of each tests/NAME.rs; another file named e2e_* boots as `e2e` does."""
 
@@ -214,6 +216,7 @@ def _program(image: Path, test: RustTest, mode: Mode, name: str) -> vm.Job:
         mode=mode,
         timeout_s=900,
         append=boot.append,
+        nodes=boot.nodes,
         env={"RUST_BACKTRACE": "1", **boot.env},
         name=name,
     )

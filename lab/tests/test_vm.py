@@ -189,3 +189,18 @@ class Command(unittest.TestCase):
         self.assertTrue(argv[argv.index("-append") + 1].endswith(" psi=0"))
         with self.assertRaises(ValueError):
             qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=2, append="")
+
+    def test_nodes_share_memory_and_processors(self) -> None:
+        files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})
+
+        def argv(memory_mib: int, nodes: int) -> list[str]:
+            tcg = qemu.Mode.TCG
+            return qemu.command("q", Path("k"), files, mode=tcg, memory_mib=memory_mib, cpus=4, append="", nodes=nodes)
+
+        self.assertNotIn("-numa", argv(64, 1))
+        two = argv(64, 2)
+        self.assertIn("memory-backend-ram,id=node1,size=32M", two)
+        self.assertIn("node,nodeid=0,memdev=node0,cpus=0-1", two)
+        self.assertIn("node,nodeid=1,memdev=node1,cpus=2-3", two)
+        with self.assertRaises(ValueError):
+            argv(65, 2)

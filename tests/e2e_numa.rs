@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! On a host of two NUMA nodes: page cache is room wherever it lies.
+
+mod common;
+
+use common::ext::Ext;
+use common::worker::{Worker, mostly_huge};
+use common::{Defrag, Group, MIB, disk, read, world};
+
+/// Bytes of files that `group` has on `node`.
+fn files_on(group: &Group, node: &str) -> u64 {
+    let stat = group.get("memory.numa_stat");
+    let key = format!("N{node}=");
+    stat.lines()
+        .find_map(|line| line.strip_prefix("file "))
+        .unwrap()
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(&key))
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// No scan comes to help within this test: what requests see of each node's lists counts.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_of_every_node_is_room() {
+    world();
+    assert_eq!(read("/sys/devices/system/node/online").trim(), "0-1");
+    let _defrag = Defrag::always();
+    for node in ["0", "1"] {
+        let group = Group::new("noded");
+        group.set("memory.max", "256M");
+        group.set("cpuset.mems", node);
+        let _disk = disk();
+        let mut worker = Worker::new(&group);
+        // The disk takes much of a node.
+        let args = [
+            "--host-factor",
+            "1",
+            "--window",
+            "10s",
+            "--threshold",
+            "10s",
+        ];
+        let _ext = Ext::run(&group, &args);
+        worker.read_disk(512 * MIB);
+        assert!(files_on(&group, node) > 200 * MIB);
+        group.set("cpuset.mems", "0-1");
+        worker.fill(64 * MIB);
+        mostly_huge(&mut worker, 64 * MIB);
+    }
+}
