@@ -7,20 +7,6 @@ use common::ext::Ext;
 use common::worker::{Worker, mostly_huge};
 use common::{Defrag, Group, MIB, disk, read, world};
 
-/// Bytes of files that `group` has on `node`.
-fn files_on(group: &Group, node: &str) -> u64 {
-    let stat = group.get("memory.numa_stat");
-    let key = format!("N{node}=");
-    stat.lines()
-        .find_map(|line| line.strip_prefix("file "))
-        .unwrap()
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix(&key))
-        .unwrap()
-        .parse()
-        .unwrap()
-}
-
 /// No scan comes to help within this test: what requests see of each node's lists counts.
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -45,7 +31,7 @@ fn page_cache_of_every_node_is_room() {
         ];
         let _ext = Ext::run(&group, &args);
         worker.read_disk(512 * MIB);
-        assert!(files_on(&group, node) > 200 * MIB);
+        assert!(group.files_on(node) > 200 * MIB);
         group.set("cpuset.mems", "0-1");
         worker.fill(64 * MIB);
         mostly_huge(&mut worker, 64 * MIB);

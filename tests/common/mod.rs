@@ -255,6 +255,16 @@ impl Group {
         self.get(file).trim().parse().unwrap()
     }
 
+    /// Bytes of page cache that it has on a NUMA node.
+    pub fn files_on(&self, node: &str) -> u64 {
+        let stat = self.get("memory.numa_stat");
+        let files = stat.lines().find_map(|line| line.strip_prefix("file "));
+        let mut nodes = files.unwrap().split_whitespace();
+        let key = format!("N{node}=");
+        let bytes = nodes.find_map(|word| word.strip_prefix(&key));
+        bytes.unwrap().parse().unwrap()
+    }
+
     /// Name as mthp_ext prints it.
     pub fn name(&self) -> String {
         format!("/{}", self.path.strip_prefix(CGROUPS).unwrap().display())
