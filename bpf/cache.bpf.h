@@ -13,6 +13,13 @@
 #define MTHP_MAX_NODES	8
 #define MTHP_MAX_ZONES	8
 
+/* May page cache be room for @state's cgroup?  Only below a limit. */
+static __always_inline int mthp_cache_counts(const struct mthp_cgroup *state,
+					     const struct mthp_tunables *t)
+{
+	return (t->rules & MTHP_RULE(HEADROOM)) && !t->count_cache && !state->unlimited;
+}
+
 /* Where a cgroup keeps the lengths of its lists, by zone and list; 0 if nobody knows. */
 static __always_inline __u64 mthp_list_sizes(void)
 {

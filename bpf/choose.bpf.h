@@ -58,7 +58,7 @@ static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 	if (!cgrp || !state)
 		return;
 	mthp_look_for_limits(cgrp, state, t);
-	if ((t->rules & MTHP_RULE(HEADROOM)) && !t->count_cache && !state->unlimited)
+	if (mthp_cache_counts(state, t))
 		mthp_look_at_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */
 	if (reason == MTHP_FAULT && (t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))

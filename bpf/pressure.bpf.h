@@ -58,7 +58,7 @@ static __always_inline __u64 mthp_idle_files(struct mem_cgroup *memcg)
 static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state,
 					     __u64 bare, const struct mthp_tunables *t)
 {
-	int cache = (t->rules & MTHP_RULE(HEADROOM)) && !t->count_cache && !state->unlimited;
+	int cache = mthp_cache_counts(state, t);
 	struct mem_cgroup *memcg;
 	__u64 bytes, files = 0;
 

@@ -62,15 +62,20 @@ def _escape(path: Path) -> str:
     return str(path).replace(",", ",,")
 
 
-def _numa(nodes: int, memory_mib: int, cpus: int) -> list[str]:
-    """`nodes` NUMA nodes with equal shares of memory and processors."""
-    if memory_mib % nodes or cpus % nodes:
+def _topology(memory_mib: int, cpus: int, nodes: int) -> list[str]:
+    """Memory and processors. Several NUMA nodes have equal shares of memory, and a socket each for as long as there
+    are processors."""
+    sockets = min(nodes, cpus)
+    if memory_mib % nodes or cpus % sockets:
         raise ValueError(f"{memory_mib} MiB and {cpus} CPUs do not divide into {nodes} nodes")
-    argv = []
+    argv = ["-m", f"{memory_mib}M", "-smp", f"{cpus},sockets={sockets}"]
+    if nodes == 1:
+        return argv
+    cores = cpus // sockets
     for node in range(nodes):
-        first, last = node * cpus // nodes, (node + 1) * cpus // nodes - 1
+        processors = f",cpus={node * cores}-{(node + 1) * cores - 1}" if node < sockets else ""
         argv += ["-object", f"memory-backend-ram,id=node{node},size={memory_mib // nodes}M"]
-        argv += ["-numa", f"node,nodeid={node},memdev=node{node},cpus={first}-{last}"]
+        argv += ["-numa", f"node,nodeid={node},memdev=node{node}{processors}"]
     return argv
 
 
@@ -84,10 +89,7 @@ def command(
     line = f"console=ttyS0 panic=-1 oops=panic {append}".strip()
     argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35,graphics=off"]
     argv += accelerator(mode)
-    # Processors of one socket are on one node.
-    argv += ["-m", f"{memory_mib}M", "-smp", f"{cpus},sockets={nodes}"]
-    if nodes > 1:
-        argv += _numa(nodes, memory_mib, cpus)
+    argv += _topology(memory_mib, cpus, nodes)
     argv += ["-kernel", str(kernel), "-initrd", str(files.initramfs), "-append", line]
     argv += ["-chardev", f"file,id=console,path={_escape(files.console)}", "-serial", "chardev:console"]
     argv += ["-device", "virtio-serial-pci"]

@@ -92,6 +92,7 @@ def digest(cell: Cell, job: Mapping[str, Any], parts: Mapping[str, str]) -> str:
         "job": job,
         "parts": dict(parts),
         "memory_mib": cell.case.machine.memory_mib,
+        "nodes": cell.case.machine.nodes,
         "repeat": cell.repeat,
     }
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]

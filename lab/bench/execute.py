@@ -86,6 +86,7 @@ def _vm_job(cell: Cell, world: World, payload: software.Payload, job: Mapping[st
         data={**payload.data, "/lab/cell.json": json.dumps(job).encode()},
         memory_mib=cell.case.machine.memory_mib,
         cpus=1 if world.mode is vm.Mode.ICOUNT else 2,
+        nodes=cell.case.machine.nodes,
         mode=world.mode,
         timeout_s=cell.case.timeout_s,
         name=cell.name,

@@ -48,6 +48,8 @@ class Machine:
     """A file system in memory that no cgroup pays for, at /mnt."""
     min_free_kbytes: int = 2048
     """The same in all arms: switching a THP size on would raise it and decide the run by itself."""
+    nodes: int = 1
+    """NUMA nodes, which share the memory equally."""
 
 
 @dataclass(frozen=True)

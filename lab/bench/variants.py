@@ -23,7 +23,8 @@ class Without:
 WITHOUT: Mapping[str, Without] = {
     "pressure": Without(
         "stall never counts", ("--threshold", "1s"),
-        ("redis/set-high", "redis/bgsave-high", "redis/bgsave-max", "memcached/max", "hostpressure/redis"),
+        ("redis/set-high", "redis/bgsave-high", "redis/bgsave-max", "memcached/max", "hostpressure/redis",
+         "hostpressure/node"),
     ),
     "back-off": Without("no hysteresis, no hold", ("--max-hold", "1"), ("square/high", "redis/bgsave-high")),
     "small": Without("no cgroup is small", ("--min-memory", "0"), ("mixed/host", "bloat/threads", "bloat/short")),
@@ -57,7 +58,7 @@ SWEEPS: Mapping[str, Sweep] = {
     "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
     "sparse-waste": Sweep("64M", ("0", "16M", "32M", "256M"), ("bloat/sparse", "underused/cache", "redis/set-none")),
-    "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/redis")),
+    "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
 }
 """Option of `mthp_ext run` -> its sweep."""

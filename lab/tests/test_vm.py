@@ -202,5 +202,7 @@ class Command(unittest.TestCase):
         self.assertIn("memory-backend-ram,id=node1,size=32M", two)
         self.assertIn("node,nodeid=0,memdev=node0,cpus=0-1", two)
         self.assertIn("node,nodeid=1,memdev=node1,cpus=2-3", two)
+        # More nodes than processors: the last ones have memory only.
+        self.assertIn("node,nodeid=4,memdev=node4", argv(320, 5))
         with self.assertRaises(ValueError):
             argv(65, 2)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A host that runs short of memory as a whole, without any limit: no cgroup's headroom tells of it."""
+"""A host, or one of its NUMA nodes, that runs short of memory without any limit: no cgroup's headroom tells of it."""
 
 from dataclasses import replace
 
 from lab.bench.scenarios import store
 from lab.bench.spec import Case, Machine, Scale
 
-ABOUT = "Redis larger than the host's free memory, without any cgroup limit"
+ABOUT = "Redis larger than what the host or its NUMA node has free, without any cgroup limit"
 
 _SIZES = {
     # keys, requests, machine, deadline
@@ -17,7 +17,12 @@ _SIZES = {
 
 
 def cases(scale: Scale) -> list[Case]:
-    """One."""
+    """The host as a whole, and a node of a host that has memory enough."""
     keys, requests, machine, deadline_s = _SIZES[scale]
     size = replace(store.SIZES[scale], keys=keys, requests=requests, machine=machine, deadline_s=deadline_s)
-    return [store.case("hostpressure", "redis", f"Redis, SET, a host of {machine.memory_mib} MiB, no limit", size)]
+    two = replace(size, machine=replace(machine, memory_mib=2 * machine.memory_mib, nodes=2))
+    of = f"{machine.memory_mib} MiB, no limit"
+    return [
+        store.case("hostpressure", "redis", f"Redis, SET, a host of {of}", size),
+        store.case("hostpressure", "node", f"Redis, SET, bound to one of two nodes of {of}", two, {"cpuset.mems": "0"}),
+    ]
