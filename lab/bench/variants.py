@@ -53,7 +53,9 @@ class Sweep:
 
 
 SWEEPS: Mapping[str, Sweep] = {
-    "limit-share": Sweep("50", ("0", "25", "75", "100"), ("roomy/x2", "redis/set-max", "redis/set-high")),
+    "limit-share": Sweep(
+        "50", ("0", "25", "75", "100"), ("roomy/x2", "redis/set-max", "redis/set-high", "redis/bgsave-high")
+    ),
     "headroom-factor": Sweep("1024", ("16", "64", "256", "4096"), ("redis/set-max", "redis/set-high")),
     "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
