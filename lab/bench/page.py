@@ -4,7 +4,7 @@
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.bench.arms import ARM, ARMS, DEFAULT, Arm
 from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
@@ -241,8 +241,9 @@ def _legend() -> str:
     legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in BANDS)
     return (
         "<p class='note'>Tables: medians, in small print the 95 % interval of the median by bootstrap. Time lines: "
-        "first run of each arm, guest time. Above: the cgroup's memory and its limit. Strip: the largest size its page "
-        "faults may use. Below: time in which all of its tasks stalled on memory (PSI full).</p>"
+        "first run of each arm, guest time. Above: the cgroup's memory and its limit, and in green the guest's "
+        "anonymous memory in folios of 2 MiB. Strip: the largest size its page faults may use. Below: time in which "
+        "all of its tasks stalled on memory (PSI full).</p>"
         f"<p class='legend'>{legend}</p>"
     )
 
@@ -288,16 +289,31 @@ def _timeline(run: Run) -> str:
         events.append(svg.Event(span, "stopped"))
     samples = _thin(run, main)
     return svg.timeline(
-        span, [(s[0], s[1]) for s in samples], limits(run), [(s[0], s[2]) for s in samples], bands, events
+        span,
+        [(s.t_s, s.memory) for s in samples],
+        limits(run),
+        [(s.t_s, s.stall) for s in samples],
+        bands,
+        events,
+        [(s.t_s, s.huge) for s in samples],
     )
 
 
-def _thin(run: Run, group: str, most: int = 200) -> list[tuple[float, float, float]]:
-    """(time, memory, stall) with neighbours averaged until there are at most `most`."""
+class _Point(NamedTuple):
+    t_s: float
+    memory: float
+    huge: float
+    stall: float
+
+
+def _thin(run: Run, group: str, most: int = 200) -> list[_Point]:
+    """The samples, with neighbours joined until there are at most `most`: the most memory, the average stall."""
     step = max(1, -(-len(run.samples) // most))
     out = []
     for i in range(0, len(run.samples), step):
         part = run.samples[i : i + step]
+        memory = max(float(sample.current[group]) for sample in part)
+        huge = max(float(sample.large(2048)) for sample in part)
         stall = sum(sample.stall[group] for sample in part) / len(part)
-        out.append((part[-1].t_s, max(float(sample.current[group]) for sample in part), stall))
+        out.append(_Point(part[-1].t_s, memory, huge, stall))
     return out

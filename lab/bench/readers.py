@@ -8,7 +8,7 @@ from itertools import pairwise
 from lab.bench.run import Run
 from lab.bench.spec import Metric
 
-_PROGRESS = re.compile(r"rps=([0-9.]+) \(overall: ([0-9.]+)\)")
+_PROGRESS = re.compile(r"rps=([0-9.]+) \(overall")
 
 
 def benchmark_summary(lines: Sequence[str]) -> dict[str, float]:
@@ -62,15 +62,13 @@ def elapsed(task: str) -> Callable[[Run], float | None]:
 
 def rate_between(run: Run, load: str, begin_s: float, end_s: float) -> float | None:
     """Requests per second of redis-benchmark between two moments, by its own progress reports."""
-    done = [(t, t * float(found[2])) for t, text in run.output.get(load, []) if (found := _PROGRESS.search(text))]
-    inside = [(t, served) for t, served in done if begin_s <= t <= end_s]
-    if len(inside) < 2:
-        return None
-    (first, before), (last, after) = inside[0], inside[-1]
-    return (after - before) / (last - first) if last > first else None
+    reports = [(t, rate) for t, rate in rates(run, load) if begin_s <= t <= end_s]
+    spans = [(b[0] - a[0], b[1]) for a, b in pairwise(reports)]
+    whole = sum(span for span, _ in spans)
+    return sum(span * rate for span, rate in spans) / whole if whole > 0 else None
 
 
 def rates(run: Run, load: str) -> list[tuple[float, float]]:
-    """(guest seconds, requests per second) over the run."""
-    done = [(t, t * float(found[2])) for t, text in run.output.get(load, []) if (found := _PROGRESS.search(text))]
-    return [(b[0], (b[1] - a[1]) / (b[0] - a[0])) for a, b in pairwise(done) if b[0] > a[0]]
+    """(guest seconds, requests per second since the report before) over the run. Not from the overall rate that is
+    reported, too: its time begins when redis-benchmark pleases."""
+    return [(t, float(found[1])) for t, text in run.output.get(load, []) if (found := _PROGRESS.search(text))]

@@ -50,6 +50,7 @@ svg .e { font-weight: 600; fill: var(--always); }
 rect.always { fill: var(--always); } rect.never { fill: var(--never); } rect.reactive { fill: var(--reactive); }
 rect.mthp_ext { fill: var(--mthp); } .whisker { stroke: var(--ink); stroke-width: 1.5; fill: none; }
 .plot { fill: var(--card); stroke: var(--line); } .mem { fill: var(--mem); }
+.large { fill: var(--huge); opacity: 0.55; }
 .stall { fill: var(--stall); opacity: 0.75; }
 .limit { stroke: var(--ink); stroke-dasharray: 4 3; fill: none; } .event { stroke: var(--always); fill: none; }
 rect.huge, .key.huge { fill: var(--huge); background: var(--huge); }

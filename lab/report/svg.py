@@ -89,9 +89,11 @@ def timeline(
     stall: Sequence[tuple[float, float]],
     bands: Sequence[Band],
     events: Sequence[Event],
+    large: Sequence[tuple[float, float]] = (),
 ) -> str:
-    """Memory against its limit above, stall share below, the policy's decision as a strip between them. `memory` and
-    `limit` (from when on it holds; inf: none) in bytes, `stall` from 0 to 1, times in seconds of guest time."""
+    """Memory against its limit above, stall share below, the policy's decision as a strip between them. `memory`, what
+    of it is in `large` folios, and `limit` (from when on it holds; inf: none) in bytes, `stall` from 0 to 1, times in
+    seconds of guest time."""
     width, left, right = 520, 44, 10
     room = width - left - right
     high, strip, low = 84, 14, 46
@@ -106,10 +108,11 @@ def timeline(
     out = [f'<svg class="time" viewBox="0 0 {width} {height}" role="img" aria-label="time line">']
     out.append(f'<rect x="{left}" y="{top}" width="{room}" height="{high}" class="plot"/>')
     out.append(f'<rect x="{left}" y="{y_low}" width="{room}" height="{low}" class="plot"/>')
-    if memory:
-        points = " ".join(f"{x(t):.1f},{top + high * (1 - value / peak):.1f}" for t, value in memory)
-        first, last = x(memory[0][0]), x(memory[-1][0])
-        out.append(f'<polygon points="{first:.1f},{top + high} {points} {last:.1f},{top + high}" class="mem"/>')
+    for series, css in ((memory, "mem"), (large, "large")):
+        if any(value for _, value in series):
+            points = " ".join(f"{x(t):.1f},{top + high * (1 - min(value / peak, 1)):.1f}" for t, value in series)
+            first, last = x(series[0][0]), x(series[-1][0])
+            out.append(f'<polygon points="{first:.1f},{top + high} {points} {last:.1f},{top + high}" class="{css}"/>')
     for i, (since, value) in enumerate(limit):
         if value == math.inf:
             continue
