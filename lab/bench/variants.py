@@ -61,6 +61,7 @@ SWEEPS: Mapping[str, Sweep] = {
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
     "sparse-waste": Sweep("64M", ("0", "16M", "32M", "256M"), ("bloat/sparse", "underused/cache", "redis/set-none")),
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
+    "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
     "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
 }
 """Option of `mthp_ext run` -> its sweep."""
