@@ -65,7 +65,7 @@ static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 /*
  * Room below one limit, in pages; negative over it.  While another large folio would
  * fit into the @share, in 1024ths, of the limit that is theirs, the limit is as good
- * as none.
+ * as none.  Limits are below 2^52 pages: the product has room.
  *
  * Without a branch: from one the verifier would learn a range for each side, take
  * them for different states, and follow every combination through the loop over
@@ -74,7 +74,7 @@ static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u32 share,
 					     const struct mthp_tunables *t)
 {
-	__s64 over = used + t->largest_pages - (limit >> 10) * share;
+	__s64 over = used + t->largest_pages - (limit * share >> 10);
 	__s64 within = (over - 1) >> 63;
 
 #ifdef __bpf__

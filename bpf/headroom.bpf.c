@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Ours: an order is allowed only while its folio fits K times between usage and
- * the nearest limit, or into what the host has left.  Decided at fault time; needs no PSI
- * and no scan.
+ * Ours: once large folios have had their share of a limit, or of the host, an order is
+ * allowed only while its folio fits K times into what is left.  Decided at fault time;
+ * needs no PSI and no scan.
  */
 #define MTHP_POLICY_RULES	(MTHP_RULE(HEADROOM) | MTHP_RULE(HOST) | MTHP_RULE(MAX_ORDER))
 

@@ -134,7 +134,7 @@ pub fn headroom(dir: &Path, mount: &Path, cache: u64, tunables: &Tunables) -> Op
         // Page cache of this level may be less: then all of it is room.
         let used = current.saturating_sub(cache);
         // Large folios have not had their share of this limit yet.
-        let share = (limit >> (10 + tunables.page_shift)) * u64::from(tunables.limit_share);
+        let share = ((limit >> tunables.page_shift) * u64::from(tunables.limit_share)) >> 10;
         let largest = u64::from(tunables.largest_pages);
         if (used >> tunables.page_shift) + largest <= share {
             continue;
@@ -261,6 +261,8 @@ mod tests {
             ("a/memory.current", "49283072\n"),
             ("b/memory.max", "104857600\n"),
             ("b/memory.current", "52428800\n"),
+            ("c/memory.max", "7340032\n"),
+            ("c/memory.current", "1572864\n"),
         ]);
         let half = Tunables {
             page_shift: 12,
@@ -271,6 +273,7 @@ mod tests {
         let at = |p: &str| headroom(&t.path().join(p), t.path(), 0, &half);
         assert_eq!(at("a"), None, "47 MiB of 100: another one fits");
         assert_eq!(at("b"), Some(52_428_800), "it would be more than half");
+        assert_eq!(at("c"), None, "1.5 MiB of 7: another one fills the half");
         let read = |p: &str, cache| headroom(&t.path().join(p), t.path(), cache, &half);
         assert_eq!(read("b", 4 << 20), None, "page cache makes room");
         assert_eq!(read("b", 1 << 20), Some(53_477_376), "not enough of it");

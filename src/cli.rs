@@ -51,9 +51,9 @@ pub enum Command {
 pub enum Policy {
     /// 4 KiB while the cgroup stalls on memory; 4 KiB on fault while it is small
     Reactive,
-    /// An order only while its folio fits K times before the nearest limit
+    /// An order only while its folio fits K times into what a limit or the host has left
     Headroom,
-    /// What both allow
+    /// What all rules allow: headroom, pressure, and no large folios where they would be empty
     Adaptive,
     /// A cap by order, for each reason its own
     Fixed,

@@ -301,6 +301,8 @@ static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
 	CHECK(mthp_level_room(25600, 25600, t.limit_share, &t) == 0, "at the limit");
 	CHECK(mthp_level_room(25600, 25601, t.limit_share, &t) == -1, "over it");
 	CHECK(mthp_level_room(512, 0, t.limit_share, &t) == 512, "a limit without room for one");
+	CHECK(mthp_level_room(1792, 384, t.limit_share, &t) == unlimited, "half of 7 MiB");
+	CHECK(mthp_level_room(1792, 385, t.limit_share, &t) == 1407, "and no more");
 	t.limit_share = 0;
 	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == 25600, "no share");
 }
@@ -312,7 +314,7 @@ static void room_is_as_defined(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 limit = nasty_u64() % mthp_unlimited(&t);
 		__u64 used = nasty_u64() % mthp_unlimited(&t);
-		int within = used + t.largest_pages <= (limit >> 10) * t.limit_share;
+		int within = used + t.largest_pages <= (limit * t.limit_share) >> 10;
 		__s64 want = within ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
 		CHECK(mthp_level_room(limit, used, t.limit_share, &t) == want, "%llu of %llu", used, limit);

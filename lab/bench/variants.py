@@ -32,10 +32,13 @@ WITHOUT: Mapping[str, Without] = {
         "no process is sparse", ("--sparse-waste", "0"), ("bloat/sparse", "bloat/sparse-max", "underused/cache")
     ),
     "headroom": Without(
-        "large folios until the limit", ("--limit-share", "100", "--headroom-factor", "1"),
+        "large folios until the limit; the host is none, either",
+        ("--limit-share", "100", "--headroom-factor", "1", "--host-factor", "1"),
         ("redis/set-high", "redis/set-max", "mixed/host"),
     ),
-    "share": Without("K alone", ("--limit-share", "0"), ("roomy/x2", "roomy/x4")),
+    "share": Without(
+        "K alone; the host is no limit", ("--limit-share", "0", "--host-factor", "1"), ("roomy/x2", "roomy/x4")
+    ),
     "host": Without("the host is no limit", ("--host-factor", "1"), ("hostpressure/redis",)),
     "cache": Without("page cache counts as used", ("--count-cache",), ("roomy/files",)),
 }  # fmt: skip
@@ -54,7 +57,9 @@ class Sweep:
 
 SWEEPS: Mapping[str, Sweep] = {
     "limit-share": Sweep(
-        "50", ("0", "25", "75", "100"), ("roomy/x2", "redis/set-max", "redis/set-high", "redis/bgsave-high")
+        "50",
+        ("0", "25", "75", "100"),
+        ("roomy/x2", "redis/set-max", "redis/set-high", "redis/bgsave-high", "hostpressure/redis"),
     ),
     "headroom-factor": Sweep("1024", ("16", "64", "256", "4096"), ("redis/set-max", "redis/set-high")),
     "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
