@@ -100,7 +100,7 @@ struct mthp_cgroup {
 	__u64 host_bytes;	/* headroom of the host when last looked at; MTHP_NO_LIMIT */
 	__u64 cache_bytes;	/* of that usage: page cache that would make room */
 	__u64 roomy_bytes;	/* headroom without any such page cache; MTHP_NO_LIMIT */
-	__s64 cache_beyond;	/* bytes of such page cache that its own inactive list does not show */
+	__s64 cache_beyond;	/* bytes of such page cache beyond what its own lists show */
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
 	__u32 sparse;		/* 1: the process looked at last uses little of what it spans */

@@ -109,12 +109,27 @@ struct page_counter {
 
 struct mem_cgroup;
 
+struct lru_gen_folio {
+	unsigned long max_seq;
+	unsigned long min_seq[2];
+	long nr_pages[1][1][1];
+};
+
+struct lruvec {
+	struct lru_gen_folio lrugen;
+};
+
 struct mem_cgroup_per_node {
 	struct mem_cgroup *memcg;
+	struct lruvec lruvec;
 	unsigned long lru_zone_size[1][1];
 };
 
 /* As pahole describes arrays of arrays. */
+struct lru_gen_folio___flat {
+	long nr_pages[1];
+};
+
 struct mem_cgroup_per_node___flat {
 	unsigned long lru_zone_size[1];
 };

@@ -60,7 +60,8 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 {
 	int cache = mthp_cache_counts(state, t);
 	struct mem_cgroup *memcg;
-	__u64 bytes, files = 0;
+	__s64 files = 0;
+	__u64 bytes;
 
 	if (!cache) {
 		state->cache_bytes = 0;
@@ -89,8 +90,8 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	bpf_put_mem_cgroup(memcg);
 
 	if (cache) {
-		state->cache_beyond = (__s64)(files - (mthp_own_idle_pages(cgrp) << t->page_shift));
-		mthp_room_of_cache(cgrp, state, files, bare);
+		state->cache_beyond = files - (mthp_own_idle_pages(cgrp, 0) << t->page_shift);
+		mthp_room_of_cache(cgrp, state, mthp_cache_now(cgrp, state, t), bare);
 	}
 	if (!state->populated)
 		return;
