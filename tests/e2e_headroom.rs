@@ -7,7 +7,7 @@ use std::fs::File;
 
 use common::ext::{Ext, K64, status_of};
 use common::worker::{Worker, mostly_huge};
-use common::{Defrag, Group, MIB, count, disk, world};
+use common::{Defrag, Group, MIB, MultiGen, count, disk, keyed, world};
 
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -94,7 +94,13 @@ fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
 fn page_cache_that_was_read_once_is_room() {
     world();
     let _defrag = Defrag::always();
-    for (args, expected) in [(&[][..], 80 * MIB..=184 * MIB), (&["--count-cache"], 0..=0)] {
+    let [found, none] = [80 * MIB..=184 * MIB, 0..=0];
+    for (multi_gen, args, expected) in [
+        (false, &[][..], &found),
+        (true, &[], &found),
+        (false, &["--count-cache"], &none),
+    ] {
+        let _lru = multi_gen.then(MultiGen::on);
         let (group, _disk, mut worker) = full_of_files();
         let ext = Ext::run(&group, &[args, &["--window", "100ms"]].concat());
         ext.decision(&group, "small");
@@ -133,7 +139,8 @@ fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
 fn page_cache_that_no_scan_has_seen_is_room() {
     world();
     let _defrag = Defrag::always();
-    for policy in ["adaptive", "headroom"] {
+    for (policy, multi_gen) in [("adaptive", false), ("headroom", false), ("adaptive", true)] {
+        let _lru = multi_gen.then(MultiGen::on);
         let group = limited("starting");
         let _disk = disk();
         let mut worker = Worker::new(&group);
@@ -151,6 +158,36 @@ fn page_cache_that_no_scan_has_seen_is_room() {
         worker.fill(64 * MIB);
         mostly_huge(&mut worker, 64 * MIB);
     }
+}
+
+/// Where there are no more than two generations, the kernel calls both of them active.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn page_cache_in_one_of_two_generations_is_room() {
+    world();
+    let _defrag = Defrag::always();
+    let _lru = MultiGen::on();
+    let (group, _disk, mut worker) = full_of_files();
+    MultiGen::evict(&group);
+    // Less than the limit: reclaim would begin a third one.
+    worker.read_disk(220 * MIB);
+    let stat = group.get("memory.stat");
+    let (active, inactive) = (keyed(&stat, "active_file"), keyed(&stat, "inactive_file"));
+    assert!(
+        active > 200 * MIB && inactive < 16 * MIB,
+        "{active}, {inactive}"
+    );
+    let args = [
+        "--host-factor",
+        "1",
+        "--window",
+        "10s",
+        "--threshold",
+        "10s",
+    ];
+    let _ext = Ext::run(&group, &args);
+    worker.fill(64 * MIB);
+    mostly_huge(&mut worker, 64 * MIB);
 }
 
 /// The limit may be that of a pod, and the page cache another container's.

@@ -93,6 +93,41 @@ impl Drop for Defrag {
     }
 }
 
+/// The multi-gen LRU instead of the classic one, for as long as the guard lives.
+pub struct MultiGen;
+
+impl MultiGen {
+    const SWITCH: &str = "/sys/kernel/mm/lru_gen/enabled";
+
+    pub fn on() -> Self {
+        write(Self::SWITCH, "y");
+        MultiGen
+    }
+
+    /// Throws out what `group` has in all generations but the two youngest.
+    pub fn evict(group: &Group) {
+        let file = "/sys/kernel/debug/lru_gen";
+        let text = read(file);
+        // memcg ID PATH, node NODE, then a line for each generation, the youngest one last.
+        let mine = text
+            .split("memcg")
+            .find(|part| part.split_whitespace().nth(1) == Some(&group.name()));
+        let mine: Vec<&str> = mine.unwrap().lines().collect();
+        let first = |line: &str| line.split_whitespace().next().unwrap().to_owned();
+        let newest: u64 = first(mine.last().unwrap()).parse().unwrap();
+        let evict = format!("- {} 0 {} 0 1000000000", first(mine[0]), newest - 2);
+        // The first time they become empty, the second time they end.
+        write(file, &evict);
+        write(file, &evict);
+    }
+}
+
+impl Drop for MultiGen {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::SWITCH, "n");
+    }
+}
+
 /// Swap on zram; off again in the end, or what later tests fill would go there.
 pub struct Swap;
 
