@@ -66,4 +66,5 @@ def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
 
 
 def _size(value: str) -> int:
-    return int("".join(filter(str.isdigit, value)))
+    digits = value.rstrip("Mms")
+    return int(digits) * (1000 if value.endswith("s") and not value.endswith("ms") else 1)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the default policy must reach, in every case and under both LRU flavours; a preset in the case made for it."""
+"""What the default policy must reach in every case, under both LRU flavours; and a preset in the case made for it."""
 
-from lab.bench.arms import ARM
+from dataclasses import dataclass
+
+from lab.bench.arms import ARM, DEFAULT
 from lab.bench.common import COVER_2M, COVER_64K, PEAK
+from lab.bench.run import Run
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World
 from lab.results import Gate, gate
@@ -19,72 +22,87 @@ BATCH_MIB = 64 * 4 / 1024
 equal cgroups may differ, on one processor."""
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """An arm in a world."""
+
+    table: Table
+    world: World
+    arm: str
+
+    @property
+    def runs(self) -> list[Run]:
+        return self.table.runs(self.world, self.arm)
+
+    def ratio(self, metric: Metric, other: str) -> float | None:
+        return self.table.ratio(self.world, metric, self.arm, other)
+
+    def gate(self, what: str, value: float | None, bound: str) -> Gate:
+        who = self.world.key if self.arm == DEFAULT else f"{self.world.key}, {self.arm}"
+        return gate(f"{who}: {what}", value, bound)
+
+
 def check(table: Table, *, counted: bool) -> list[Gate]:
     """All gates whose arms were run. Without instruction-counted time (`counted`), and at sizes that mean nothing,
     only events are judged."""
     gates: list[Gate] = []
     for world in table.worlds:
-        if not table.runs(world, world.case.gated):
-            continue
-        gates += _events(table, world)
-        if counted:
-            gates += [*_speed(table, world), *_coverage(table, world), *_memory(table, world)]
+        for arm in filter(None, (DEFAULT, world.case.preset)):
+            one = _Judged(table, world, arm)
+            if not one.runs:
+                continue
+            gates += _events(one)
+            if counted:
+                gates += [*_speed(one), *_coverage(one), *_memory(one)]
     return gates + (_nobody_has_all(table) if counted else [])
 
 
-def _survivors(table: Table, world: World) -> list[str]:
-    """Static arms that lose no process. Not those that were stopped before the end: who knows."""
-    return [arm.key for arm in table.arms(world) if arm.static and table.whole(world, arm.key)]
-
-
-def _events(table: Table, world: World) -> list[Gate]:
-    if not _survivors(table, world):
+def _events(one: _Judged) -> list[Gate]:
+    # Static arms that lose no process. Not those that were stopped before the end: who knows.
+    if not any(arm.static and one.table.whole(one.world, arm.key) for arm in one.table.arms(one.world)):
         return []
-    runs = table.runs(world, world.case.gated)
-    kills = sum(run.oom_kills + len(run.died) for run in runs)
+    # Who was OOM-killed is among the dead, too, if the suite knows it.
+    kills = sum(max(run.oom_kills, len(run.died)) for run in one.runs)
     return [
-        gate(f"{world.key}: nothing is killed", kills, "== 0"),
-        gate(f"{world.key}: runs stopped before their end", sum(run.bounded for run in runs), "== 0"),
+        one.gate("nothing is killed", kills, "== 0"),
+        one.gate("runs stopped before their end", sum(run.bounded for run in one.runs), "== 0"),
     ]
 
 
-def _speed(table: Table, world: World) -> list[Gate]:
+def _speed(one: _Judged) -> list[Gate]:
     gates = []
-    for score in world.case.scores:
-        found = table.regret(world, world.case.gated, score)
+    case = one.world.case
+    for score in case.scores:
+        found = one.table.regret(one.world, one.arm, score)
         if found is None:
             continue
         # Memory has its own gate below.
-        if not (world.case.frugal and score.unit == "MiB"):
-            name = f"{world.key}: {score.label} / best static ({found.best})"
-            gates.append(gate(name, found.value, REGRET))
-        if world.case.tail is not None and score is world.case.scores[0]:
-            ratio = table.ratio(world, world.case.tail, world.case.gated, found.best)
-            gates.append(gate(f"{world.key}: {world.case.tail.label} / {found.best}", ratio, TAIL))
+        if not (case.frugal and score.unit == "MiB"):
+            gates.append(one.gate(f"{score.label} / best static ({found.best})", found.value, REGRET))
+        if case.tail is not None and score is case.scores[0]:
+            gates.append(one.gate(f"{case.tail.label} / {found.best}", one.ratio(case.tail, found.best), TAIL))
     return gates
 
 
-def _coverage(table: Table, world: World) -> list[Gate]:
-    if not world.case.roomy or not table.runs(world, "always"):
+def _coverage(one: _Judged) -> list[Gate]:
+    if not one.world.case.roomy or not one.table.runs(one.world, "always"):
         return []
-    gates = []
-    for metric in (COVER_64K, COVER_2M):
-        ratio = table.ratio(world, metric, world.case.gated, "always")
-        gates.append(gate(f"{world.key}: {metric.label} / always", ratio, COVERAGE))
-    return gates
+    return [
+        one.gate(f"{metric.label} / always", one.ratio(metric, "always"), COVERAGE) for metric in (COVER_64K, COVER_2M)
+    ]
 
 
-def _memory(table: Table, world: World) -> list[Gate]:
+def _memory(one: _Judged) -> list[Gate]:
     gates = []
+    table, world = one.table, one.world
     # An arm that was killed or stopped did not have the memory to compare with.
     if table.whole(world, "always"):
-        ratio = table.ratio(world, PEAK, world.case.gated, "always")
-        gates.append(gate(f"{world.key}: peak resident / always", ratio, PEAK_ALWAYS))
+        gates.append(one.gate("peak resident / always", one.ratio(PEAK, "always"), PEAK_ALWAYS))
     if world.case.frugal and table.whole(world, "never"):
         for metric in (PEAK, *_resident(world)):
-            mine, its = table.median(world, world.case.gated, metric), table.median(world, "never", metric)
+            mine, its = table.median(world, one.arm, metric), table.median(world, "never", metric)
             ratio = None if mine is None or not its else max(0.0, mine - BATCH_MIB) / its
-            gates.append(gate(f"{world.key}: {metric.label} / never", ratio, PEAK_NEVER))
+            gates.append(one.gate(f"{metric.label} / never", ratio, PEAK_NEVER))
     return gates
 
 

@@ -2,18 +2,22 @@
 """The files that a session leaves: JSON, a page, Markdown."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lab import results
 from lab.bench import markdown, page
+from lab.bench.compare import ablation, sweeps
+from lab.bench.published import beside
 from lab.bench.table import Table, metrics
 from lab.paths import RESULTS
 from lab.results import Gate
 
 
 def collect(table: Table) -> dict[str, Any]:
-    """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {metric: ...}}}}}"""
+    """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {metric: ...}}}}, "rules": [...],
+    "constants": [...], "published": [...]}"""
     worlds: dict[str, Any] = {}
     for world in table.worlds:
         arms: dict[str, Any] = {}
@@ -38,7 +42,19 @@ def collect(table: Table) -> dict[str, Any]:
                     "best_static": one.best,
                 }
         worlds[world.key] = {"title": world.title, "regret": regret, "arms": arms}
-    return {"worlds": worlds}
+    return {
+        "worlds": worlds,
+        "rules": _records(ablation(table)),
+        "constants": [
+            {"option": option, "world": world, "values": _records(rows)} for option, world, rows in sweeps(table)
+        ],
+        "published": [asdict(one) | {"agreement": one.agreement} for one in beside(table, "classic")],
+    }
+
+
+def _records(rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    """Rows of a table under its head; the value that is the default has two asterisks on each side there."""
+    return [dict(zip(rows[0], (field.strip("*") for field in row), strict=True)) for row in rows[1:]]
 
 
 def write(name: str, table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> list[Path]:

@@ -241,9 +241,9 @@ def _legend() -> str:
     legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in BANDS)
     return (
         "<p class='note'>Tables: medians, in small print the 95 % interval of the median by bootstrap. Time lines: "
-        "first run of each arm, guest time. Above: the cgroup's memory and its limit, and in green the guest's "
-        "anonymous memory in folios of 2 MiB. Strip: the largest size its page faults may use. Below: time in which "
-        "all of its tasks stalled on memory (PSI full).</p>"
+        "first run of each arm, guest time. Above: the cgroup's memory and its limit, and in green, where there is no "
+        "other cgroup, the guest's anonymous memory in folios of 2 MiB. Strip: the largest size its page faults may "
+        "use. Below: time in which all of its tasks stalled on memory (PSI full).</p>"
         f"<p class='legend'>{legend}</p>"
     )
 
@@ -295,7 +295,8 @@ def _timeline(run: Run) -> str:
         [(s.t_s, s.stall) for s in samples],
         bands,
         events,
-        [(s.t_s, s.huge) for s in samples],
+        # Of the guest as a whole: with several tenants it would not be this one's.
+        [(s.t_s, s.huge) for s in samples] if len(run.cell.case.groups) == 1 else [],
     )
 
 

@@ -18,12 +18,12 @@ def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeat
         for case in cases
         for lru in case.lrus
         if lru in lrus
-        for arm in _with_gated(case, arms)
-        if (not arm.cases or case.name in arm.cases) and (not case.only or arm.key in case.only)
+        for arm in _with_preset(case, arms)
+        if (not arm.cases or case.name in arm.cases)
         if repeat == 0 or arm.key not in case.slow
     ]
 
 
-def _with_gated(case: Case, arms: Sequence[Arm]) -> list[Arm]:
-    gated = ARM[case.gated]
-    return [*arms, gated] if ARM[DEFAULT] in arms and gated not in arms else [*arms]
+def _with_preset(case: Case, arms: Sequence[Arm]) -> list[Arm]:
+    preset = ARM[case.preset] if case.preset else None
+    return [*arms, preset] if preset and ARM[DEFAULT] in arms and preset not in arms else [*arms]

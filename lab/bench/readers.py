@@ -42,7 +42,9 @@ def redis_rps(run: Run, load: str, probe: str, command: str) -> float | None:
     if summary:
         return summary["rps"]
     served = calls(run.lines(probe), command)
-    return served / run.elapsed_s if served is not None and run.elapsed_s > 0 else None
+    # A load that is stopped goes on until the server is asked.
+    asked_s = min((t for t, _ in run.output.get(probe, [])), default=run.elapsed_s)
+    return served / asked_s if served is not None and asked_s > 0 else None
 
 
 def latency(load: str, name: str, label: str) -> Metric:

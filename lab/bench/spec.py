@@ -130,10 +130,8 @@ class Case:
     """There is memory to spare: large folios should be used to the full."""
     frugal: bool = False
     """Memory is what the case is about: the policy must not use more than `never` does."""
-    gated: str = "mthp_ext"
-    """The arm that the gates judge: the default policy, but where the case shows what a preset is for."""
-    only: tuple[str, ...] = ()
-    """The arms that make sense; empty: all."""
+    preset: str | None = None
+    """The arm of the preset whose use the case shows: the gates judge it beside the default policy."""
     slow: tuple[str, ...] = ()
     """Arms that are bounded in time rather than in work; they run once, and first."""
     lrus: tuple[str, ...] = ("classic", "mglru")

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.bench.arms import ARM, ARMS, Arm
+from lab.bench.arms import ARMS, Arm
 from lab.bench.common import COMMON
 from lab.bench.run import Run
 from lab.bench.spec import Case, Metric
@@ -124,8 +124,3 @@ class Table:
         """Every run of the cell came to its end by itself and lost nothing."""
         runs = self.runs(world, arm)
         return bool(runs) and not any(run.died or run.oom_kills or run.bounded for run in runs)
-
-
-def arm_label(key: str) -> str:
-    """For people."""
-    return ARM[key].label

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lab.bench.arms import ARMS
 from lab.bench.common import FLIPS
-from lab.bench.execute import fate, fates_of
+from lab.bench.execute import fates_of
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World, metrics
 
@@ -75,7 +75,7 @@ def field(table: Table, world: World, arm: str, metric: Metric) -> str:
     if metric is FLIPS and table.runs(world, arm)[0].cell.arm.static:
         return "-"
     if found is None:
-        return fate(table.runs(world, arm)[0]).split(" after")[0] or "not measured"
+        return next(iter(fates_of(table.runs(world, arm))), "not measured").split(" after")[0]
     interval = table.interval(world, arm, metric)
     shown = number(found.median, metric.unit)
     if interval is None or interval.low == interval.high:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs three cases of the benchmark suite: a Redis that is filled over its limit and one whose limit moves, at their
-usual size, and the smallest of all. Judged by events, and by ratios that instruction-counted time makes repeat."""
+"""Runs the benchmark suite: every case at its smallest under the default policy, and three beside static arms, two of
+them at their usual size. Judged by events, and by ratios that instruction-counted time makes repeat."""
 
 import time
 
@@ -9,6 +9,7 @@ from lab.bench import execute, gates, page, scenarios
 from lab.bench.arms import ARM, DEFAULT, Arm
 from lab.bench.cell import Cell
 from lab.bench.plan import plan
+from lab.bench.run import Run
 from lab.bench.spec import Scale
 from lab.bench.table import Table, World
 from lab.kernel.build import Kernel
@@ -28,11 +29,20 @@ _CASES: dict[str, tuple[Scale, list[Arm], str]] = {
 
 
 def _cells() -> list[Cell]:
-    return [
+    compared = [
         cell
         for name, (scale, arms, _) in _CASES.items()
         for cell in plan(scenarios.cases(scale, [name]), arms, ["classic"], 1)
     ]
+    others = [case for case in scenarios.cases(Scale.SMOKE) if case.name not in _CASES]
+    return [*compared, *plan(others, [ARM[DEFAULT]], ["classic"], 1)]
+
+
+def _must_live(suite: Suite, run: Run) -> None:
+    name = f"{run.cell.case.name}: the default policy comes to its end"
+    _check(suite, name, not (run.died or run.bounded or run.oom_kills), execute.fate(run))
+    scores = [score.label for score in run.cell.case.scores if score.of(run) is None]
+    _check(suite, f"{run.cell.case.name}: every score is measured", not scores, ", ".join(scores))
 
 
 def _check(suite: Suite, name: str, ok: bool, detail: str) -> None:
@@ -56,7 +66,7 @@ def _judge(suite: Suite, table: Table, world: World) -> None:
 
 
 def run(kernel: Kernel) -> Suite:
-    """Eight runs; `always` must be killed in its two."""
+    """All cells; `always` must be killed in its two."""
     begin = time.monotonic()
     cells = _cells()
     suite = Suite("bench", logs=[BUILD / "vm" / cell.name / "console.log" for cell in cells])
@@ -71,11 +81,19 @@ def run(kernel: Kernel) -> Suite:
     for one in judged:
         _check(suite, f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
     if not finished.errors:
-        for shown in table.worlds:
+        for shown in (world for world in table.worlds if world.case.name in _CASES):
             _judge(suite, table, shown)
-    document = page.render(table, judged, results.environment(kernel.release, str(Mode.ICOUNT), scale="smoke"))
+    for run in finished.runs:
+        if run.cell.arm is ARM[DEFAULT] and run.cell.case.name not in _CASES:
+            _must_live(suite, run)
+    document = page.render(table, judged, results.environment(kernel.release, str(Mode.ICOUNT), scale="smoke and ci"))
     _check(suite, "the page shows every case", all(page.anchor(w) in document for w in table.worlds), "one is missing")
-    _check(suite, "all cases were run", len(table.worlds) == len(_CASES), f"{[w.key for w in table.worlds]}")
+    _check(
+        suite,
+        "all cases were run",
+        len(table.worlds) == len(scenarios.cases(Scale.SMOKE)),
+        f"{[w.key for w in table.worlds]}",
+    )
     suite.seconds = time.monotonic() - begin
     suite.settle()
     return suite

@@ -83,7 +83,7 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     smallest = demo.run(kernel)
     _show(smallest)
     suites.append(smallest)
-    print("test: two cases of the benchmark suite at their smallest", flush=True)
+    print("test: every case of the benchmark suite at its smallest", flush=True)
     smallest = bench.run(kernel)
     _show(smallest)
     suites.append(smallest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The scenarios, one file each. A file has ABOUT, one line, and cases(scale), which are its Cases."""
+"""The scenarios, one file each. A file says what it is about, and has cases(scale), which are its Cases."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatch

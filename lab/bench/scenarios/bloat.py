@@ -6,8 +6,6 @@ from lab.bench.common import MEAN
 from lab.bench.run import Run
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
-ABOUT = "memory that large folios waste: idle jemalloc threads, a sparse toucher, short-lived allocators"
-
 _LRUS = ("classic",)
 """But for the one with a limit nothing is reclaimed."""
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 from lab.bench.scenarios import store
 from lab.bench.spec import Case, Machine, Scale
 
-ABOUT = "Redis larger than what the host or its NUMA node has free, without any cgroup limit"
-
 _SIZES = {
     # keys, requests, machine, deadline
     Scale.SMOKE: (150_000, 150_000, Machine(224, 256), 30),

@@ -5,8 +5,6 @@ from lab.bench import readers
 from lab.bench.common import MAIN_SYSTEM, MAIN_USER
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
-ABOUT = "gcc builds libbpf from the kernel's source with make -j4, without a limit and under memory.high"
-
 _SMALL = "hashmap strset nlattr zip"
 _SOME = "btf btf_dump elf gen_loader hashmap linker nlattr zip"
 _MOST = (

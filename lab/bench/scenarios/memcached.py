@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from lab.bench.run import Run
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
-ABOUT = "memcached with memaslap, half SET and half GET, without a limit and under memory.max"
-
 _ADDRESS = "127.0.0.1:11211"
 
 

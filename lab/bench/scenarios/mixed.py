@@ -7,8 +7,6 @@ from lab.bench.run import Run
 from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
-ABOUT = "a limited Redis, a memory-hungry batch job with free memory, and fifty small services on one host"
-
 
 @dataclass(frozen=True)
 class _Size:

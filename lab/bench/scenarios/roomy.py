@@ -6,8 +6,6 @@ from dataclasses import replace
 from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Role, Scale, Task
 
-ABOUT = "Redis SET under a memory.max of two and of four times its data set, and where page cache has filled that limit"
-
 _FILES = "{cat} /dev/zram1 > /dev/null"
 """Reads the disk under the file system, which zram makes of nothing: all of it becomes page cache."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from lab.bench.scenarios import mixed
 from lab.bench.spec import Case, Machine, Metric, Role, Scale, Task
 
-ABOUT = "services of many threads that have grown beyond what is small: resident memory"
-
 
 @dataclass(frozen=True)
 class _Size:
@@ -43,7 +41,7 @@ def cases(scale: Scale) -> list[Case]:
             deadline_s=60,
             main="small",
             frugal=True,
-            gated="small-services",
+            preset="small-services",
             lrus=("classic",),
         )
     ]

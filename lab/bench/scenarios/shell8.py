@@ -4,8 +4,6 @@
 from lab.bench.run import Run
 from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
 
-ABOUT = "eight concurrent shell scripts (sort, od, grep, tee, wc), loops per minute"
-
 _LOOPS = {Scale.SMOKE: 2, Scale.CI: 12, Scale.FULL: 600}
 
 # What one of UnixBench's scripts does, with our own words and a text of our own.

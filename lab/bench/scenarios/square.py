@@ -9,8 +9,6 @@ from lab.bench.run import Run
 from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Metric, Scale, Wave
 
-ABOUT = "Redis SET while memory.high moves between half of its data set and no limit"
-
 _EVERY_MS = {Scale.SMOKE: 300, Scale.CI: 2_000, Scale.FULL: 20_000}
 _TIMES = {Scale.SMOKE: 3, Scale.CI: 4, Scale.FULL: 10}
 """Requests: this many times the keys."""
@@ -65,6 +63,5 @@ def cases(scale: Scale) -> list[Case]:
                 Metric("settling", "time to settle", "s", -1, settling),
                 *store.LATENCIES,
             ),
-            slow=store.SLOW,
         )
     ]

@@ -9,8 +9,6 @@ from lab.bench.common import MEAN
 from lab.bench.run import Run
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
-ABOUT = "a sparse heap beside work that needs page cache, or memory of its own: performance, anonymous memory"
-
 
 @dataclass(frozen=True)
 class _Size:

@@ -9,8 +9,6 @@ from lab.bench.run import Run
 from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
-ABOUT = "QEMU takes memory for a virtual machine where Redis and small files have left few whole blocks"
-
 
 @dataclass(frozen=True)
 class _Size:
