@@ -44,6 +44,8 @@ COMMON = (
     COVER_2M,
     Metric("swap_in", "pages swapped in", "", -1, lambda run: float(run.vmstat["pswpin"])),
     Metric("swap_out", "pages swapped out", "", -1, lambda run: float(run.vmstat["pswpout"])),
+    Metric("thp_swap_out", "2M folios swapped out", "", 0, lambda run: run.vmstat.get("thp_swpout")),
+    Metric("thp_split", "2M folios split", "", 0, lambda run: run.vmstat.get("thp_split_page")),
     _main("some"),
     _main("full"),
     MAIN_SYSTEM,
