@@ -22,7 +22,7 @@ class _Size:
 
 
 _SIZES = {
-    Scale.SMOKE: _Size(3, 120_000, 32, Machine(512, 128), 10),
+    Scale.SMOKE: _Size(3, 60_000, 32, Machine(512, 128), 10),
     Scale.CI: _Size(10, 400_000, 160, Machine(768, 512), 40),
     Scale.FULL: _Size(100, 6_000_000, 1024, Machine(6144, 4096), 600),
 }
