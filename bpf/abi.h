@@ -75,7 +75,7 @@ struct mthp_tunables {
 	__u64 min_memory;	/* anon+shmem bytes below which a cgroup is small */
 	__u64 headroom_factor;	/* K: a folio may take 1/K of the headroom; >= 1 */
 	__u64 host_factor;	/* K of the host's own headroom; >= 1 */
-	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: no matter what */
+	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: the rule is off */
 };
 
 /* Pressure verdict of one cgroup and what it rests on. */

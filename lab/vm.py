@@ -46,7 +46,7 @@ class Job:
     memory_mib: int = 1024
     cpus: int = 2
     nodes: int = 1
-    """NUMA nodes, which share memory and CPUs equally."""
+    """NUMA nodes, which share memory equally; with fewer CPUs than nodes the last ones have none."""
     mode: Mode = Mode.TCG
     timeout_s: float = 300.0
     """Wall-clock seconds until QEMU is killed."""

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::File;
 
-use common::ext::{Ext, K64, status_of};
+use common::ext::{Ext, K64, SELDOM, status_of};
 use common::worker::{Worker, mostly_huge};
 use common::{Defrag, Group, MIB, MultiGen, count, disk, keyed, world};
 
@@ -139,21 +139,13 @@ fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
 fn page_cache_that_no_scan_has_seen_is_room() {
     world();
     let _defrag = Defrag::always();
-    for (policy, multi_gen) in [("adaptive", false), ("headroom", false), ("adaptive", true)] {
+    let no_scan = ["--policy", "headroom", "--host-factor", "1"];
+    for (args, multi_gen) in [(&SELDOM[..], false), (&no_scan, false), (&SELDOM, true)] {
         let _lru = multi_gen.then(MultiGen::on);
         let group = limited("starting");
         let _disk = disk();
         let mut worker = Worker::new(&group);
-        // Neither the time nor the stall of reading brings a scan within this test.
-        let seldom = ["--window", "10s", "--threshold", "10s"];
-        let seldom = if policy == "adaptive" {
-            &seldom[..]
-        } else {
-            &[]
-        };
-        // The disk takes half of the guest's memory.
-        let args = ["--policy", policy, "--host-factor", "1"];
-        let _ext = Ext::run(&group, &[&args[..], seldom].concat());
+        let _ext = Ext::run(&group, args);
         read_files(&group, &mut worker);
         worker.fill(64 * MIB);
         mostly_huge(&mut worker, 64 * MIB);
@@ -177,15 +169,7 @@ fn page_cache_in_one_of_two_generations_is_room() {
         active > 200 * MIB && inactive < 16 * MIB,
         "{active}, {inactive}"
     );
-    let args = [
-        "--host-factor",
-        "1",
-        "--window",
-        "10s",
-        "--threshold",
-        "10s",
-    ];
-    let _ext = Ext::run(&group, &args);
+    let _ext = Ext::run(&group, &SELDOM);
     worker.fill(64 * MIB);
     mostly_huge(&mut worker, 64 * MIB);
 }

@@ -3,11 +3,10 @@
 
 mod common;
 
-use common::ext::Ext;
+use common::ext::{Ext, SELDOM};
 use common::worker::{Worker, mostly_huge};
 use common::{Defrag, Group, MIB, disk, read, world};
 
-/// No scan comes to help within this test: what requests see of each node's lists counts.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn page_cache_of_every_node_is_room() {
@@ -20,16 +19,7 @@ fn page_cache_of_every_node_is_room() {
         group.set("cpuset.mems", node);
         let _disk = disk();
         let mut worker = Worker::new(&group);
-        // The disk takes much of a node.
-        let args = [
-            "--host-factor",
-            "1",
-            "--window",
-            "10s",
-            "--threshold",
-            "10s",
-        ];
-        let _ext = Ext::run(&group, &args);
+        let _ext = Ext::run(&group, &SELDOM);
         worker.read_disk(512 * MIB);
         assert!(group.files_on(node) > 200 * MIB);
         group.set("cpuset.mems", "0-1");

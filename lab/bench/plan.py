@@ -19,7 +19,7 @@ def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeat
         for lru in case.lrus
         if lru in lrus
         for arm in _with_preset(case, arms)
-        if (not arm.cases or case.name in arm.cases)
+        if not arm.cases or case.name in arm.cases
         if repeat == 0 or arm.key not in case.slow
     ]
 

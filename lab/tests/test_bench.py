@@ -170,7 +170,7 @@ class ReadersTest(unittest.TestCase):
         self.assertIsNone(memcached.latency(dataclasses.replace(it, output={}), "Max"))
 
     def test_rate_between_is_of_that_time_alone(self) -> None:
-        # 100/s for two seconds, then 300/s; its clock is behind the guest's.
+        # 100/s for two seconds, then 300/s; the overall rate does not count.
         lines = [
             (t, f"SET: rps={100 if t <= 2 else 300}.0 (overall: 9.0) avg") for t in (0.5, 1, 1.5, 2, 2.6, 3, 3.5, 4)
         ]

@@ -69,6 +69,17 @@ pub const K64: [&str; 8] = [
     "1",
 ];
 
+/// Neither the time nor the stall of a test brings a scan, so that what requests see counts; and the
+/// host, of which the disk takes much, is no limit.
+pub const SELDOM: [&str; 6] = [
+    "--window",
+    "10s",
+    "--threshold",
+    "10s",
+    "--host-factor",
+    "1",
+];
+
 /// A running `mthp_ext run --json`.  Dropped: killed.
 pub struct Ext {
     child: Child,
