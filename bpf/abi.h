@@ -17,7 +17,7 @@
 #endif
 
 #define MTHP_MAGIC	0x6d746870u	/* "mthp" */
-#define MTHP_ABI	5u
+#define MTHP_ABI	6u
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
 #define MTHP_ALL_ORDERS	(~1ULL)
@@ -69,6 +69,8 @@ struct mthp_tunables {
 	__u32 narrow_collapse;	/* 1: the rules bind forced collapse as well */
 	__u32 max_order[MTHP_NR_REASONS];	/* largest order ever allowed for each reason */
 	__u32 count_cache;	/* 1: page cache that reclaim would drop first is used, too */
+	__u32 sparse_share;	/* 1024ths of what it spans that a process must fill not to be sparse */
+	__u32 look_mask;	/* a request looks around if its number has none of these bits; 2^n - 1 */
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;

@@ -9,12 +9,6 @@
 #include "cache.bpf.h"
 #include "state.bpf.h"
 
-/*
- * Requests from one look at the process, at the host, and for limits above where there
- * were none to the next: the average request does not feel a look.
- */
-#define MTHP_LOOK_EVERY	16
-
 #define MTHP_IS(type, name)	((type) == (__u32)bpf_core_enum_value(enum tva_type, name))
 
 /*
@@ -48,7 +42,10 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 	return orders & mthp_fitting(&f, t, &rules);
 }
 
-/* What only every sixteenth request of a cgroup looks at. */
+/*
+ * What only some requests of a cgroup look at: the process, the host, and limits above
+ * where there were none.  The average request does not feel it.
+ */
 static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
 {
@@ -109,7 +106,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	if (reason == MTHP_FAULT)
 		state->populated = 1;
 	if ((t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
-	    !(state->asked[reason] % MTHP_LOOK_EVERY))
+	    !(state->asked[reason] & t->look_mask))
 		mthp_look(cgrp, state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	if (mthp_pressed(&f, t))

@@ -133,19 +133,17 @@ static __always_inline int mthp_small(const struct mthp_facts *f,
 
 /*
  * Would large folios waste too much of a process' memory?  @spanned pages are what
- * it would have if all of its page tables were full, @present what it has.  Half of
+ * it would have if all of its page tables were full, @present what it has.  A share of
  * that may be missing, and so may a fixed amount, as each program has a few regions
- * that it hardly touches.
+ * that it hardly touches.  Below 2^52 pages the products have room.
  */
 static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
 					 const struct mthp_tunables *t)
 {
-	__u64 missing;
-
 	if (spanned <= present)
 		return 0;
-	missing = spanned - present;
-	return missing > present && missing >= t->sparse_bytes >> t->page_shift;
+	return present << 10 < spanned * t->sparse_share &&
+	       spanned - present >= t->sparse_bytes >> t->page_shift;
 }
 
 /* A process that touches a page here and a page there: so would be each large folio. */

@@ -157,7 +157,7 @@ static __always_inline __u64 mthp_host_now(const struct mthp_tunables *t)
 	return mthp_host_room(t);
 }
 
-/* What is remembered from one sixteenth request to the next; a scan brings it up to date, too. */
+/* What is remembered from one look to the next; a scan brings it up to date, too. */
 static __always_inline void mthp_look_for_limits(struct cgroup *cgrp, struct mthp_cgroup *state,
 						 const struct mthp_tunables *t)
 {

@@ -7,7 +7,7 @@
 /// First word of [`Tunables`].
 pub const MAGIC: u32 = 0x6d74_6870;
 /// Version of the layout and its meaning.
-pub const ABI: u32 = 5;
+pub const ABI: u32 = 6;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 /// Headroom of a cgroup without any limit on its path.
@@ -44,6 +44,8 @@ pub struct Tunables {
     pub narrow_collapse: u32,
     pub max_order: [u32; NR_REASONS],
     pub count_cache: u32,
+    pub sparse_share: u32,
+    pub look_mask: u32,
     pub threshold_ns: u64,
     pub calm_ns: u64,
     pub window_ns: u64,
@@ -229,6 +231,8 @@ mod tests {
             narrow_collapse,
             max_order,
             count_cache,
+            sparse_share,
+            look_mask,
             threshold_ns,
             calm_ns,
             window_ns,

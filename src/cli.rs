@@ -185,6 +185,23 @@ pub struct RunArgs {
     #[arg(long)]
     pub narrow_collapse: bool,
 
+    /// Percentage of the threshold that a window must stay below to be calm; 1 to 100 [default: 50;
+    /// without --max-hold beyond 1: 100]
+    #[arg(long, value_name = "PERCENT", hide_short_help = true, help_heading = CONSTANTS,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub calm_share: Option<u32>,
+
+    /// Percentage of the memory it spans that a process must fill not to count as sparse; 0 to 100
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, hide_short_help = true,
+          help_heading = CONSTANTS, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub sparse_share: u32,
+
+    /// Requests of a cgroup from one look at the process, the host, page cache and the limits above
+    /// to the next; a power of two, 1 to 4096
+    #[arg(long, value_name = "REQUESTS", default_value_t = 16, hide_short_help = true,
+          help_heading = CONSTANTS, value_parser = look_every)]
+    pub look_every: u32,
+
     /// Print JSON lines instead of text
     #[arg(long)]
     pub json: bool,
@@ -194,6 +211,17 @@ pub struct RunArgs {
 /// shorter ones the scan, once per window, would itself become a load.
 const WINDOW: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(10);
+
+/// Heads the options that are there to be measured; nobody should have to set them.
+const CONSTANTS: &str = "Constants of the rules, for measuring them";
+
+/// Reads `--look-every`: the programs mask instead of dividing.
+fn look_every(text: &str) -> std::result::Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(every) if every.is_power_of_two() && every <= 4096 => Ok(every),
+        _ => Err("it must be a power of two from 1 to 4096".to_owned()),
+    }
+}
 
 impl RunArgs {
     /// Checks the values against each other.
@@ -258,7 +286,11 @@ impl RunArgs {
             max_hold,
             threshold_ns,
             // Hysteresis belongs to the back-off: without one a window is calm or high.
-            calm_ns: threshold_ns / if max_hold > 1 { 2 } else { 1 },
+            calm_ns: threshold_ns / 100
+                * u64::from(
+                    self.calm_share
+                        .unwrap_or(if max_hold > 1 { 50 } else { 100 }),
+                ),
             window_ns: nanos(self.window),
             min_memory: self.min_memory.unwrap_or(self.policy.min_memory()),
             headroom_factor: self.headroom_factor,
@@ -266,6 +298,8 @@ impl RunArgs {
             limit_share: self.limit_share * 1024 / 100,
             bind_khugepaged: (self.policy == Policy::Adaptive && khugepaged_fills).into(),
             sparse_bytes: self.sparse_waste,
+            sparse_share: self.sparse_share * 1024 / 100,
+            look_mask: self.look_every - 1,
             ..*own
         }
     }
@@ -316,6 +350,10 @@ mod tests {
         assert_eq!((theirs.max_hold, theirs.calm_ns), (1, 100_000_000));
         assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
         assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
+        assert_eq!((t.sparse_share, t.look_mask), (512, 15));
+        let early = run(&["--calm-share", "25", "--look-every", "1"]).unwrap();
+        let early = early.tunables(&own, &sizes, true);
+        assert_eq!((early.calm_ns, early.look_mask), (25_000_000, 0));
         assert_eq!((t.psi_full, t.narrow_advised, t.narrow_collapse), (1, 0, 0));
         assert_eq!(t.count_cache, 0);
         let counted = run(&["--count-cache"]).unwrap();
@@ -348,6 +386,12 @@ mod tests {
             ["--headroom-factor", "0"],
             ["--limit-share", "101"],
             ["--sparse-waste", "1+1"],
+            ["--sparse-share", "101"],
+            ["--calm-share", "0"],
+            ["--calm-share", "101"],
+            ["--look-every", "0"],
+            ["--look-every", "24"],
+            ["--look-every", "8192"],
             ["--headroom-factor", "1048577"],
             ["--pressure", "most"],
             ["--policy", "none"],
@@ -380,6 +424,11 @@ mod tests {
             ["--limit-share", "0"],
             ["--limit-share", "100"],
             ["--sparse-waste", "0"],
+            ["--sparse-share", "0"],
+            ["--sparse-share", "100"],
+            ["--calm-share", "1"],
+            ["--calm-share", "100"],
+            ["--look-every", "4096"],
         ] {
             assert!(run(&good).is_ok(), "{good:?}");
         }

@@ -41,7 +41,7 @@ impl Preset {
             Preset::Database => {
                 let order = 16u32.saturating_sub(page_shift);
                 let caps = format!("fault={order},swapin=0,khugepaged=0");
-                vec![("max-order", caps)]
+                vec![("max-order", caps), ("limit-share", "0".to_owned())]
             }
             Preset::SmallServices => vec![
                 ("min-memory", "64M".to_owned()),

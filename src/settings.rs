@@ -12,17 +12,25 @@ use crate::units::{show_duration, show_size};
 pub struct Settings {
     pressure: &'static str,
     threshold_ms: u64,
+    calm_share_percent: u64,
     window_ms: u64,
     max_hold_windows: u32,
     min_memory_bytes: u64,
     sparse_waste_bytes: u64,
+    sparse_share_percent: u32,
     headroom_factor: u64,
     host_factor: u64,
     limit_share_percent: u32,
     count_cache: bool,
+    look_every_requests: u32,
     max_order: Caps,
     narrow_advised: bool,
     narrow_collapse: bool,
+}
+
+/// The percentage that was given, of 1024ths, which round it down.
+fn percent(share: u32) -> u32 {
+    (share * 100).div_ceil(1024)
 }
 
 impl From<&abi::Tunables> for Settings {
@@ -30,14 +38,17 @@ impl From<&abi::Tunables> for Settings {
         Settings {
             pressure: if t.psi_full == 1 { "full" } else { "some" },
             threshold_ms: t.threshold_ns / 1_000_000,
+            calm_share_percent: (t.calm_ns * 100).div_ceil(t.threshold_ns.max(1)),
             window_ms: t.window_ns / 1_000_000,
             max_hold_windows: t.max_hold,
             min_memory_bytes: t.min_memory,
             sparse_waste_bytes: t.sparse_bytes,
+            sparse_share_percent: percent(t.sparse_share),
             headroom_factor: t.headroom_factor,
             host_factor: t.host_factor,
-            limit_share_percent: (t.limit_share * 100).div_ceil(1024),
+            limit_share_percent: percent(t.limit_share),
             count_cache: t.count_cache != 0,
+            look_every_requests: t.look_mask.saturating_add(1),
             max_order: t.max_order.into(),
             narrow_advised: t.narrow_advised != 0,
             narrow_collapse: t.narrow_collapse != 0,
@@ -63,7 +74,8 @@ impl Settings {
                 )),
                 "small" => parts.push(format!("small below {}", show_size(self.min_memory_bytes))),
                 "sparse" => parts.push(format!(
-                    "sparse from {} of waste",
+                    "sparse below {}% in use, from {} of waste",
+                    self.sparse_share_percent,
                     show_size(self.sparse_waste_bytes)
                 )),
                 "headroom" => parts.push(format!(

@@ -425,6 +425,8 @@ mod tests {
         headroom_factor: 1024,
         host_factor: 64,
         sparse_bytes: 0,
+        sparse_share: 512,
+        look_mask: 15,
     };
 
     fn verdict(orders: [u64; 4], rules: u32) -> Verdict {

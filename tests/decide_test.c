@@ -53,6 +53,7 @@ static struct mthp_tunables nasty_tunables(void)
 	t.sparse_bytes = nasty_u64();
 	t.bind_khugepaged = random_u64() % 2;
 	t.limit_share = random_u64() % 1025;
+	t.sparse_share = random_u64() % 1025;
 	return t;
 }
 
@@ -275,13 +276,20 @@ static void wasteful_is_more_than_half_and_more_than_the_allowance(void)
 	t.page_shift = 16;
 	CHECK(mthp_wasteful(1024, 0, &t), "the allowance is in bytes");
 	CHECK(!mthp_wasteful(1023, 0, &t), "the allowance is in bytes");
+	t = defaults();
+	t.sparse_share = 256;
+	CHECK(!mthp_wasteful(40000, 10000, &t), "a quarter of it is there");
+	CHECK(mthp_wasteful(40000, 9999, &t), "just less than a quarter of it is");
+	t.sparse_share = 0;
+	CHECK(!mthp_wasteful(40000, 0, &t), "nobody is sparse");
 }
 
 static void a_fuller_process_is_never_more_wasteful(void)
 {
 	for (int i = 0; i < 500000; i++) {
 		struct mthp_tunables t = nasty_tunables();
-		__u64 spanned = nasty_u64(), a = nasty_u64(), b = nasty_u64();
+		/* Pages: no host has 2^52. */
+		__u64 spanned = nasty_u64() >> 12, a = nasty_u64() >> 12, b = nasty_u64() >> 12;
 		__u64 less = a < b ? a : b, more = a < b ? b : a;
 
 		CHECK(mthp_wasteful(spanned, less, &t) >= mthp_wasteful(spanned, more, &t),

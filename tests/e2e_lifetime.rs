@@ -219,6 +219,12 @@ fn status_tells_policy_settings_and_decisions() {
         "some",
         "--max-hold",
         "8",
+        "--calm-share",
+        "25",
+        "--sparse-share",
+        "33",
+        "--look-every",
+        "4",
         "--count-cache",
         "--narrow-advised",
         "--narrow-collapse",
@@ -233,9 +239,11 @@ fn status_tells_policy_settings_and_decisions() {
     assert_eq!(policy["root"], group.name());
     assert_eq!(policy["readable"], true);
     let expected = serde_json::json!({
-        "pressure": "some", "threshold_ms": 50, "window_ms": 2000, "max_hold_windows": 8,
-        "min_memory_bytes": 8 * MIB, "sparse_waste_bytes": 64 * MIB,
-        "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2, "count_cache": true,
+        "pressure": "some", "threshold_ms": 50, "calm_share_percent": 25, "window_ms": 2000,
+        "max_hold_windows": 8, "min_memory_bytes": 8 * MIB,
+        "sparse_waste_bytes": 64 * MIB, "sparse_share_percent": 33,
+        "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,
+        "count_cache": true, "look_every_requests": 4,
         "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8},
         "narrow_advised": true, "narrow_collapse": true,
     });

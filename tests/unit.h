@@ -41,6 +41,7 @@ static inline struct mthp_tunables defaults(void)
 		.min_memory = 16 * MIB, .sparse_bytes = 64 * MIB, .headroom_factor = 1024,
 		.host_factor = 64,
 		.limit_share = 512, .bind_khugepaged = 1, .largest_pages = 512,
+		.sparse_share = 512, .look_mask = 15,
 	};
 }
 

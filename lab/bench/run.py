@@ -91,6 +91,8 @@ class Run:
     waves: list[tuple[float, str, str]]
     """(guest seconds, cgroup, value)"""
     vmstat: dict[str, int]
+    killed_before: int
+    """Processes killed for lack of memory before the measured time."""
     wall_s: float
     kept: bool = field(default=False, compare=False)
     """It comes from an earlier session's journal."""
@@ -107,8 +109,8 @@ class Run:
 
     @property
     def oom_kills(self) -> int:
-        """Processes that were killed for lack of memory, by a limit or by the host."""
-        return self.vmstat["oom_kill"]
+        """Processes that were killed for lack of memory, by a limit or by the host, since the guest booted."""
+        return self.killed_before + self.vmstat["oom_kill"]
 
     def coverage(self, least_kib: int) -> float | None:
         """Share of the guest's anonymous memory in folios of at least this size, over the whole run."""
@@ -122,6 +124,8 @@ class Run:
 
 def read(cell: Cell, records: Sequence[Mapping[str, Any]], wall_s: float, kept: bool = False) -> Run:
     """A run from the records of its guest. Raises ValueError if they do not tell a whole story."""
+    for record in _all(records, "cut"):
+        raise ValueError(f"{record['task']} printed more than {record['lines']} lines, and the rest is missing")
     begin, end = _one(records, "begin"), _one(records, "end")
     start = int(begin["t_ms"])
 
@@ -150,6 +154,7 @@ def read(cell: Cell, records: Sequence[Mapping[str, Any]], wall_s: float, kept: 
         output=output,
         waves=[(at(r), str(r["group"]), str(r["value"])) for r in _all(records, "wave")],
         vmstat=dict(end["vmstat"]),
+        killed_before=int(begin["oom_kills"]),
         wall_s=wall_s,
         kept=kept,
     )

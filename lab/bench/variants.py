@@ -64,10 +64,18 @@ SWEEPS: Mapping[str, Sweep] = {
     "headroom-factor": Sweep("1024", ("16", "64", "256", "4096"), ("redis/set-max", "redis/set-high")),
     "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
-    "sparse-waste": Sweep("64M", ("0", "16M", "32M", "256M"), ("bloat/sparse", "underused/cache", "redis/set-none")),
+    "sparse-waste": Sweep(
+        "64M",
+        ("0", "16M", "32M", "48M", "256M"),
+        ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none"),
+    ),
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
     "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
+    "calm-share": Sweep("50", ("10", "25", "75", "100"), ("square/high", "hostpressure/node")),
+    "pressure": Sweep("full", ("some",), ("redis/bgsave-high", "hostpressure/node")),
+    "sparse-share": Sweep("50", ("25", "75"), ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none")),
+    "look-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
 }
 """Option of `mthp_ext run` -> its sweep."""
 

@@ -82,7 +82,7 @@ def records(
                      "code": None if lives else 0, "signal": 9 if lives else None,
                      "stopped": lives and not dead})  # fmt: skip
     return [
-        {"type": "begin", "t_ms": 1000, "release": "7.3.4"},
+        {"type": "begin", "t_ms": 1000, "release": "7.3.4", "oom_kills": 0},
         *samples,
         {**decision, "cgroup": f"/{case.main}", "orders": {"fault": 0}},
         {**decision, "cgroup": "/", "orders": {"fault": 0}},
@@ -131,6 +131,16 @@ class ReadTest(unittest.TestCase):
         for gone in ("begin", "end", "group", "task"):
             with self.assertRaises(ValueError, msg=gone):
                 run.read(Cell(HIGH, ARM["never"], "classic", 0), [r for r in whole if r["type"] != gone], 1.0)
+
+    def test_a_run_of_which_lines_are_missing_is_refused(self) -> None:
+        cut = {"type": "cut", "task": "load", "t_ms": 2000, "lines": 200_000}
+        with self.assertRaisesRegex(ValueError, "load printed more than 200000 lines"):
+            run.read(Cell(HIGH, ARM["never"], "classic", 0), [*records(HIGH), cut], 1.0)
+
+    def test_a_kill_before_the_measured_time_counts(self) -> None:
+        before = [{**r, "oom_kills": 1} if r["type"] == "begin" else r for r in records(HIGH)]
+        it = run.read(Cell(HIGH, ARM["always"], "classic", 0), before, 1.0)
+        self.assertEqual((it.oom_kills, execute.fate(it)), (1, "1 processes OOM-killed"))
 
     def test_a_failed_program_is_refused(self) -> None:
         case = CI["redis/read-none"]

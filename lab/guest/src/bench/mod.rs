@@ -116,7 +116,12 @@ fn measure(
     let begin = now_ms();
     send(
         results,
-        &json!({"type": "begin", "t_ms": begin, "release": knobs::release()?}),
+        &json!({
+            "type": "begin",
+            "t_ms": begin,
+            "release": knobs::release()?,
+            "oom_kills": watch::oom_kills(&vmstat),
+        }),
     )?;
     let sampler = sampler(cell, groups, results)?;
     let waves: Vec<Waving> = cell

@@ -29,8 +29,8 @@ use crate::results::{Results, now_ms};
 const PATIENCE_MS: u64 = 60_000;
 /// Guest time to wait for the rest of a killed task's output.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Lines and bytes a line that are passed on; a task that prints more is cut off.
-const LINES: usize = 20_000;
+/// Lines and bytes a line that are passed on. The host refuses a run of which lines are missing.
+const LINES: usize = 200_000;
 const LINE_BYTES: usize = 2_000;
 
 /// A started process.
@@ -90,7 +90,7 @@ impl Task {
             let (done, drained) = channel();
             let (name, results) = (spec.name.clone(), Arc::clone(results));
             std::thread::spawn(move || {
-                pass_on(&name, pipe, &results);
+                pass_on(&name, pipe, &results, LINES);
                 let _ = done.send(());
             });
             drained
@@ -192,18 +192,23 @@ fn listens(socket: &str) -> bool {
 }
 
 /// Sends each line of a task's output with its time. Progress that overwrites itself with '\r' counts as lines.
-fn pass_on(name: &str, mut pipe: impl Read, results: &Results) {
+/// After `most` lines one record says that the rest is missing.
+fn pass_on(name: &str, mut pipe: impl Read, results: &Results, most: usize) {
     let mut line = Vec::new();
     let mut chunk = [0; 4096];
-    let mut left = LINES;
+    let mut lines = 0;
     let mut send = |line: &mut Vec<u8>| {
-        if !line.is_empty() && left > 0 {
+        if !line.is_empty() && lines <= most {
             let text = String::from_utf8_lossy(line);
-            let record = json!({"type": "out", "task": name, "t_ms": now_ms(), "text": text});
+            let record = if lines < most {
+                json!({"type": "out", "task": name, "t_ms": now_ms(), "text": text})
+            } else {
+                json!({"type": "cut", "task": name, "t_ms": now_ms(), "lines": most})
+            };
             if let Err(e) = results.send(&record) {
                 eprintln!("lab-guest bench: write output of {name}: {e}");
             }
-            left -= 1;
+            lines += 1;
         }
         line.clear();
     };
@@ -222,28 +227,42 @@ fn pass_on(name: &str, mut pipe: impl Read, results: &Results) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+
+    /// The records of what a task printed.
+    fn passed_on(case: &str, printed: &str, most: usize) -> Vec<Value> {
+        let path =
+            std::env::temp_dir().join(format!("lab-guest-task-{case}-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let results = Results::to(&path).unwrap();
+        pass_on("load", printed.as_bytes(), &results, most);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
 
     #[test]
     fn progress_that_overwrites_itself_becomes_lines() {
-        let path = std::env::temp_dir().join(format!("lab-guest-task-{}", std::process::id()));
-        std::fs::write(&path, "").unwrap();
-        let results = Results::to(&path).unwrap();
-        pass_on(
-            "load",
-            "a 1\ra 2\r\n\nlast\nunfinished".as_bytes(),
-            &results,
-        );
-        let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let lines: Vec<serde_json::Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        let texts: Vec<_> = lines
+        let records = passed_on("lines", "a 1\ra 2\r\n\nlast\nunfinished", LINES);
+        let texts: Vec<_> = records
             .iter()
-            .map(|line| line["text"].as_str().unwrap())
+            .map(|record| record["text"].as_str().unwrap())
             .collect();
         assert_eq!(texts, ["a 1", "a 2", "last", "unfinished"]);
-        assert!(lines.iter().all(|line| line["task"] == "load"));
+        assert!(records.iter().all(|record| record["task"] == "load"));
+    }
+
+    #[test]
+    fn missing_lines_are_told_once() {
+        let types = |printed, most| -> Vec<String> {
+            passed_on("cut", printed, most)
+                .iter()
+                .map(|record| record["type"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(types("1\n2\n3\n4\n", 2), ["out", "out", "cut"]);
+        assert_eq!(types("1\n2\n", 2), ["out", "out"]);
     }
 }

@@ -118,6 +118,14 @@ pub fn vmstat() -> Result<Vec<(&'static str, u64)>, Failure> {
     Ok(VMSTAT.map(|name| (name, keyed(&text, name))).to_vec())
 }
 
+/// Of these totals the processes killed for lack of memory since the guest booted.
+pub fn oom_kills(totals: &[(&str, u64)]) -> u64 {
+    totals
+        .iter()
+        .find(|(name, _)| *name == "oom_kill")
+        .map_or(0, |(_, count)| *count)
+}
+
 /// Totals of a cgroup that only grow.
 pub struct Totals {
     some: u64,
