@@ -125,7 +125,8 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 
 	state->asked[reason]++;
 	if (orders & ~allowed)
-		state->narrowed[reason][rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
+		state->narrowed[reason][rules & MTHP_RULE(PRESSURE) ? MTHP_PRESSURE :
+					rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
 					rules & MTHP_RULE(HOST) ? MTHP_HOST : MTHP_MAX_ORDER]++;
 	if (allowed != state->told[reason])
 		mthp_tell(cgrp, state, 0);

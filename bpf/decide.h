@@ -100,13 +100,25 @@ static __always_inline __u64 mthp_headroom_orders(__u64 headroom, __u64 factor,
 }
 
 /*
- * The two rules that refuse every order.  Under pressure every large folio is one
- * that gets swapped whole.
+ * Under pressure every large folio is one that gets swapped whole: either none is
+ * left (mthp_pressed), or small ones (mthp_eased).
  */
 static __always_inline int mthp_pressed(const struct mthp_facts *f,
 					const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(PRESSURE)) && f->pressure;
+	return (t->rules & MTHP_RULE(PRESSURE)) && !t->pressure_order && f->pressure;
+}
+
+static __always_inline int mthp_eased(const struct mthp_facts *f,
+				      const struct mthp_tunables *t)
+{
+	return (t->rules & MTHP_RULE(PRESSURE)) && t->pressure_order && f->pressure;
+}
+
+/* Bits of the orders from 1 to @order. */
+static __always_inline __u64 mthp_up_to(__u32 order)
+{
+	return (2ULL << order % 63) - 2;
 }
 
 /*
@@ -181,6 +193,12 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 	__u64 allowed = f->orders, fits;
 	__u32 on = t->rules;
 
+	if (mthp_eased(f, t)) {
+		fits = mthp_up_to(t->pressure_order);
+		if (f->orders & ~fits)
+			*why |= MTHP_RULE(PRESSURE);
+		allowed &= fits;
+	}
 	if (on & MTHP_RULE(HEADROOM)) {
 		fits = mthp_room_orders(f->headroom_bytes, t->headroom_factor, t);
 		if (f->orders & ~fits)

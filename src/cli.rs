@@ -191,6 +191,11 @@ pub struct RunArgs {
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub calm_share: Option<u32>,
 
+    /// Largest order that pressure leaves, 0 to 62; 0: only base pages
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true,
+          help_heading = CONSTANTS, value_parser = clap::value_parser!(u32).range(0..=62))]
+    pub pressure_order: u32,
+
     /// Percentage of the memory it spans that a process must fill not to count as sparse; 0 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = 50, hide_short_help = true,
           help_heading = CONSTANTS, value_parser = clap::value_parser!(u32).range(0..=100))]
@@ -300,6 +305,7 @@ impl RunArgs {
             sparse_bytes: self.sparse_waste,
             sparse_share: self.sparse_share * 1024 / 100,
             look_mask: self.look_every - 1,
+            pressure_order: self.pressure_order,
             ..*own
         }
     }
@@ -387,6 +393,7 @@ mod tests {
             ["--limit-share", "101"],
             ["--sparse-waste", "1+1"],
             ["--sparse-share", "101"],
+            ["--pressure-order", "63"],
             ["--calm-share", "0"],
             ["--calm-share", "101"],
             ["--look-every", "0"],

@@ -427,6 +427,8 @@ mod tests {
         sparse_bytes: 0,
         sparse_share: 512,
         look_mask: 15,
+        pressure_order: 0,
+        pad: 0,
     };
 
     fn verdict(orders: [u64; 4], rules: u32) -> Verdict {

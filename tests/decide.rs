@@ -96,6 +96,7 @@ tests! {
     advised_memory_is_left_alone,
     advised_memory_is_bound_on_request,
     calm_and_large_gets_everything,
+    pressure_may_leave_small_folios,
     pressure_means_base_pages_for_all_but_collapse,
     small_means_base_pages_where_zeroes_may_fill_up,
     small_ends_at_the_very_byte,

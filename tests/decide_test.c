@@ -54,6 +54,7 @@ static struct mthp_tunables nasty_tunables(void)
 	t.bind_khugepaged = random_u64() % 2;
 	t.limit_share = random_u64() % 1025;
 	t.sparse_share = random_u64() % 1025;
+	t.pressure_order = random_u64() % 63;
 	return t;
 }
 
@@ -185,6 +186,30 @@ static void pressure_means_base_pages_for_all_but_collapse(void)
 		f.pressure = 1;
 		CHECK(decide(&f, &t) == expected[reason], "reason %u", reason);
 	}
+}
+
+/* If some is to be left under pressure, the other rules still take from it. */
+static void pressure_may_leave_small_folios(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+	__u32 rules;
+
+	f.pressure = 1;
+	t.pressure_order = 4;
+	CHECK(mthp_decide(&f, &t, &rules) == 0x1e, "64 KiB");
+	CHECK(rules == MTHP_RULE(PRESSURE), "rules %x", rules);
+	f.headroom_bytes = 1024 * (8 << 12);
+	CHECK(decide(&f, &t) == 0xe, "room for 32 KiB");
+	t.max_order[MTHP_FAULT] = 2;
+	CHECK(decide(&f, &t) == 0x6, "a cap of 16 KiB");
+	f.orders = 0x6;
+	t.max_order[MTHP_FAULT] = MTHP_NO_MAX_ORDER;
+	CHECK(mthp_decide(&f, &t, &rules) == 0x6 && !rules, "nothing to take: %x", rules);
+	t.pressure_order = 62;
+	f.orders = MTHP_ALL_ORDERS;
+	f.headroom_bytes = MTHP_NO_LIMIT;
+	CHECK(decide(&f, &t) == (MTHP_ALL_ORDERS & ~(1ULL << 63)), "all but what no kernel has");
 }
 
 /* Small and sparse bind a khugepaged that fills up with zeroes, and none that does not. */
@@ -548,6 +573,7 @@ static const struct test tests[] = {
 	TEST(advised_memory_is_left_alone),
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),
+	TEST(pressure_may_leave_small_folios),
 	TEST(pressure_means_base_pages_for_all_but_collapse),
 	TEST(small_means_base_pages_where_zeroes_may_fill_up),
 	TEST(small_ends_at_the_very_byte),

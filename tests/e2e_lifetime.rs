@@ -221,6 +221,8 @@ fn status_tells_policy_settings_and_decisions() {
         "8",
         "--calm-share",
         "25",
+        "--pressure-order",
+        "1",
         "--sparse-share",
         "33",
         "--look-every",
@@ -239,7 +241,7 @@ fn status_tells_policy_settings_and_decisions() {
     assert_eq!(policy["root"], group.name());
     assert_eq!(policy["readable"], true);
     let expected = serde_json::json!({
-        "pressure": "some", "threshold_ms": 50, "calm_share_percent": 25, "window_ms": 2000,
+        "pressure": "some", "threshold_ms": 50, "calm_share_percent": 25, "pressure_order": 1, "window_ms": 2000,
         "max_hold_windows": 8, "min_memory_bytes": 8 * MIB,
         "sparse_waste_bytes": 64 * MIB, "sparse_share_percent": 33,
         "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,

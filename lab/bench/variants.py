@@ -73,6 +73,9 @@ SWEEPS: Mapping[str, Sweep] = {
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
     "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
     "calm-share": Sweep("50", ("10", "25", "75", "100"), ("square/high", "hostpressure/node")),
+    "pressure-order": Sweep(
+        "0", ("4", "9"), ("hostpressure/node", "redis/bgsave-high", "square/high", "hostpressure/redis")
+    ),
     "pressure": Sweep("full", ("some",), ("redis/bgsave-high", "hostpressure/node")),
     "sparse-share": Sweep("50", ("25", "75"), ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none")),
     "look-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
