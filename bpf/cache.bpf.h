@@ -11,7 +11,6 @@
 
 /* More nodes are legal; the page cache on those beyond waits for the scan. */
 #define MTHP_MAX_NODES	8
-#define MTHP_MAX_ZONES	8
 
 /* The kernel's MAX_NR_GENS, MIN_NR_GENS, ANON_AND_FILE and LRU_GEN_FILE: macros, and an enum without a name. */
 #define MTHP_MAX_GENS	4

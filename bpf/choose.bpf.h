@@ -38,7 +38,7 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 	if (!cgrp)
 		return orders;
 	f.headroom_bytes = mthp_room(cgrp, 0, t);
-	f.host_bytes = mthp_host_now(t);
+	f.host_bytes = mthp_host_now(cgrp, t);
 	return orders & mthp_fitting(&f, t, &rules);
 }
 

@@ -6,6 +6,7 @@
  */
 #define MTHP_POLICY_RULES	(MTHP_RULE(HEADROOM) | MTHP_RULE(HOST) | MTHP_RULE(MAX_ORDER))
 
+#include "host.bpf.h"
 #include "choose.bpf.h"
 
 MTHP_POLICY(headroom);

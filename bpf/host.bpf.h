@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the host as a whole could still give out.  Where no cgroup on the path has a
- * limit, its memory is the limit.
+ * What the host could still give out, or those of its NUMA nodes that a cgroup is bound
+ * to.  Where no cgroup on the path has a limit, its memory is the limit.
  */
 #ifndef MTHP_HOST_BPF_H
 #define MTHP_HOST_BPF_H
@@ -11,6 +11,7 @@
 #include <bpf/bpf_core_read.h>
 #include "abi.h"
 #include "decide.h"
+#include "headroom.bpf.h"
 
 /*
  * The kernel's own sums over all nodes and zones.  No BTF describes them, so they come
@@ -22,37 +23,129 @@ extern const void vm_node_stat __ksym __weak;
 extern const void _totalram_pages __ksym __weak;
 extern const void totalreserve_pages __ksym __weak;
 
-/* Type 0 is void: plain words, read with a guard. */
-static __always_inline __s64 mthp_kernel_word(const void *array, __u64 index)
-{
-	const __s64 *words = bpf_rdonly_cast((const __s64 *)array + index, 0);
+/* One by one; a kernel without CONFIG_NUMA has no node_data. */
+extern const void node_data __ksym __weak;
+extern const void node_states __ksym __weak;
 
-	return *words;
-}
+/* Nodes in the first word of a mask.  More are legal but unheard of; those do not count. */
+#define MTHP_NODE_BITS	64
+
+/* Pages that there are, and what of them could still be given out. */
+struct mthp_space {
+	__s64 total;
+	__s64 left;
+};
 
 /*
  * Free pages, and those of files, which reclaim gets back first, less what the zones
  * keep back: their watermarks and lowmem reserves.  The kernel's sums lag behind by a
  * batch for each processor.
  */
-static __always_inline __s64 mthp_host_available(void)
+static __always_inline void mthp_whole_host(struct mthp_space *space)
 {
-	return mthp_kernel_word(&vm_zone_stat, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES)) +
-	       mthp_kernel_word(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE)) +
-	       mthp_kernel_word(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE)) -
-	       mthp_kernel_word(&totalreserve_pages, 0);
+	space->total = mthp_kernel_word(&_totalram_pages, 0);
+	space->left =
+		mthp_kernel_word(&vm_zone_stat, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES)) +
+		mthp_kernel_word(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE)) +
+		mthp_kernel_word(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE)) -
+		mthp_kernel_word(&totalreserve_pages, 0);
 }
 
-/* Bytes until the host is full; MTHP_NO_LIMIT while large folios may have their share. */
-static __noinline __u64 mthp_host_room(const struct mthp_tunables *t)
+/* The same of one node, added to @space. */
+static __always_inline void mthp_add_node(struct mthp_space *space, __u64 node)
 {
-	__s64 total, left;
+	__u64 zone = node + bpf_core_field_offset(struct pglist_data, node_zones);
+	__u64 stat = node + bpf_core_field_offset(struct pglist_data, vm_stat);
+	__u64 zones = bpf_core_enum_value(enum zone_type, __MAX_NR_ZONES);
+	__u32 z;
 
-	if (!&vm_zone_stat || !&vm_node_stat || !&_totalram_pages || !&totalreserve_pages)
+	space->left +=
+		mthp_kernel_word((const void *)stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE)) +
+		mthp_kernel_word((const void *)stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE)) -
+		mthp_kernel_word((const void *)(node + bpf_core_field_offset(struct pglist_data,
+									     totalreserve_pages)), 0);
+	for (z = 0; z < MTHP_MAX_ZONES && z < zones; z++) {
+		space->total += mthp_kernel_word((const void *)(zone + bpf_core_field_offset(struct zone,
+											managed_pages)), 0);
+		space->left += mthp_kernel_word((const void *)(zone + bpf_core_field_offset(struct zone, vm_stat)),
+						bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
+		zone += bpf_core_type_size(struct zone);
+	}
+}
+
+/* Nodes that have memory, bit n for node n; 0 where there are no nodes to tell apart. */
+static __always_inline __u64 mthp_nodes_with_memory(void)
+{
+	__u64 words, nodes;
+
+	if (!&node_data || !&node_states || !bpf_core_type_exists(struct cpuset) ||
+	    !bpf_core_enum_value_exists(enum cgroup_subsys_id, cpuset_cgrp_id))
+		return 0;
+	words = bpf_core_field_size(struct cpuset, effective_mems) / sizeof(__u64);
+	nodes = mthp_kernel_word(&node_states, words * bpf_core_enum_value(enum node_states, N_MEMORY));
+	return nodes & (nodes - 1) ? nodes : 0;
+}
+
+/*
+ * Those of @nodes that the cpuset of @cgrp leaves to it; 0 if it leaves all.  What a
+ * process is bound to by a memory policy of its own is not seen.
+ */
+static __always_inline __u64 mthp_nodes_of(struct cgroup *cgrp, __u64 nodes)
+{
+	__u64 id = bpf_core_enum_value(enum cgroup_subsys_id, cpuset_cgrp_id);
+	struct cgroup_subsys_state *css = cgrp->subsys[id];
+	struct cgroup *above;
+	__u64 bound;
+
+	if (!css) {
+		above = mthp_controlled_above(cgrp, id);
+		if (!above)
+			return 0;
+		css = above->subsys[id];
+	}
+	/* The css is the first member of struct cpuset. */
+	bound = nodes & mthp_kernel_word((const void *)css +
+					 bpf_core_field_offset(struct cpuset, effective_mems), 0);
+	return bound == nodes ? 0 : bound;
+}
+
+/*
+ * What there is for @cgrp; 0 where the kernel does not tell.  A global function, which
+ * the verifier follows once, whoever calls it.
+ */
+__noinline int mthp_space_of(struct cgroup *cgrp __arg_trusted, struct mthp_space *space)
+{
+	__u64 nodes, node;
+	__u32 n;
+
+	if (!space || !&vm_zone_stat || !&vm_node_stat || !&_totalram_pages || !&totalreserve_pages)
+		return 0;
+	nodes = mthp_nodes_with_memory();
+	if (nodes)
+		nodes = mthp_nodes_of(cgrp, nodes);
+	if (!nodes) {
+		mthp_whole_host(space);
+		return 1;
+	}
+	space->total = 0;
+	space->left = 0;
+	for (n = 0; n < MTHP_NODE_BITS && nodes; n++, nodes >>= 1) {
+		node = nodes & 1 ? mthp_kernel_word(&node_data, n) : 0;
+		if (node)
+			mthp_add_node(space, node);
+	}
+	return 1;
+}
+
+/* Bytes until that is full; MTHP_NO_LIMIT while large folios may have their share. */
+static __noinline __u64 mthp_host_room(struct cgroup *cgrp, const struct mthp_tunables *t)
+{
+	struct mthp_space space = {};
+	__s64 left;
+
+	if (!mthp_space_of(cgrp, &space))
 		return MTHP_NO_LIMIT;
-	total = mthp_kernel_word(&_totalram_pages, 0);
-	left = mthp_host_available();
-	left = mthp_level_room(total, total - left, t->limit_share, t);
+	left = mthp_level_room(space.total, space.total - space.left, t->limit_share, t);
 	if (left >= (__s64)mthp_unlimited(t))
 		return MTHP_NO_LIMIT;
 	return left > 0 ? (__u64)left << t->page_shift : 0;

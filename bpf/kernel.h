@@ -41,6 +41,11 @@ enum tva_type {
 
 enum cgroup_subsys_id {
 	memory_cgrp_id,
+	cpuset_cgrp_id,
+};
+
+enum node_states {
+	N_MEMORY,
 };
 
 enum node_stat_item {
@@ -140,6 +145,26 @@ struct mem_cgroup {
 	struct mem_cgroup_per_node *nodeinfo[];
 };
 
+typedef struct {
+	unsigned long bits[1];
+} nodemask_t;
+
+struct cpuset {
+	struct cgroup_subsys_state css;
+	nodemask_t effective_mems;
+};
+
+struct zone {
+	atomic_long_t managed_pages;
+	atomic_long_t vm_stat[1];
+};
+
+struct pglist_data {
+	struct zone node_zones[1];
+	unsigned long totalreserve_pages;
+	atomic_long_t vm_stat[1];
+};
+
 struct percpu_counter {
 	__s64 count;
 };
@@ -154,12 +179,7 @@ struct task_struct {
 	struct mm_struct *mm;
 };
 
-struct bpf_iter_meta {
-	__u64 seq_num;
-};
-
 struct bpf_iter__cgroup {
-	struct bpf_iter_meta *meta;
 	struct cgroup *cgroup;
 };
 

@@ -13,7 +13,6 @@
 #include "abi.h"
 #include "decide.h"
 #include "headroom.bpf.h"
-#include "host.bpf.h"
 #include "sparse.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -148,13 +147,18 @@ static __always_inline __u64 mthp_room_now(struct cgroup *cgrp, const struct mth
 
 /*
  * What the host has left, if a rule asks for it.  A policy without the rule does not
- * even name the kernel's sums, so that its loading need not read all of kallsyms.
+ * include host.bpf.h, and so does not name the kernel's sums: its loading need not read
+ * all of kallsyms.
  */
-static __always_inline __u64 mthp_host_now(const struct mthp_tunables *t)
+static __always_inline __u64 mthp_host_now(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
-	if (!(MTHP_POLICY_RULES & MTHP_RULE(HOST)) || !(t->rules & MTHP_RULE(HOST)))
-		return MTHP_NO_LIMIT;
-	return mthp_host_room(t);
+#ifdef MTHP_HOST_BPF_H
+	if (t->rules & MTHP_RULE(HOST))
+		return mthp_host_room(cgrp, t);
+#else
+	_Static_assert(!(MTHP_POLICY_RULES & MTHP_RULE(HOST)), "the rule host is in host.bpf.h");
+#endif
+	return MTHP_NO_LIMIT;
 }
 
 /* What is remembered from one look to the next; a scan brings it up to date, too. */
@@ -163,7 +167,7 @@ static __always_inline void mthp_look_for_limits(struct cgroup *cgrp, struct mth
 {
 	if (t->rules & MTHP_RULE(HEADROOM))
 		state->unlimited = mthp_no_limit(cgrp);
-	state->host_bytes = mthp_host_now(t);
+	state->host_bytes = mthp_host_now(cgrp, t);
 }
 
 /* Charged pages of the cgroup that pays for @cgrp; 0 without the memory controller. */

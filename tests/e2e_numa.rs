@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! On a host of two NUMA nodes: page cache is room wherever it lies.
+//! On a host of two NUMA nodes: page cache is room wherever it lies, and who is bound to
+//! one node has no room on the other.
 
 mod common;
 
-use common::ext::{Ext, SELDOM};
+use common::ext::{Ext, SELDOM, status_of};
 use common::worker::{Worker, mostly_huge};
 use common::{Defrag, Group, MIB, disk, read, world};
 
@@ -26,4 +27,42 @@ fn page_cache_of_every_node_is_room() {
         worker.fill(64 * MIB);
         mostly_huge(&mut worker, 64 * MIB);
     }
+}
+
+/// Bytes that are free on a node.
+fn free_on(node: &str) -> u64 {
+    let text = read(format!("/sys/devices/system/node/node{node}/meminfo"));
+    let line = text.lines().find(|line| line.contains("MemFree:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
+    kib << 10
+}
+
+/// Less than two thirds of the host are in use, and more of the node.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn who_is_bound_to_a_full_node_has_a_full_host() {
+    world();
+    let _defrag = Defrag::always();
+    let (full, free) = (Group::new("full"), Group::new("free"));
+    full.set("cpuset.mems", "0");
+    free.set("cpuset.mems", "1");
+    // It has no cpuset of its own.
+    let inner = full.child("inner");
+    let mut filler = Worker::new(&inner);
+    filler.fill(free_on("0") - 128 * MIB);
+    for policy in ["headroom", "adaptive"] {
+        let args = ["--limit-share", "65", "--policy", policy];
+        let (_on_full, _on_free) = (Ext::run(&full, &args), Ext::run(&free, &args));
+        let (mut bound, mut other) = (Worker::new(&inner), Worker::new(&free));
+        bound.fill(16 * MIB);
+        assert_eq!(bound.huge(), 0, "{policy}");
+        assert_eq!(status_of(&inner)["why"], "host", "{policy}");
+        other.fill(64 * MIB);
+        mostly_huge(&mut other, 64 * MIB);
+    }
+    full.set("cpuset.mems", "0-1");
+    let _ext = Ext::run(&full, &["--limit-share", "65", "--policy", "headroom"]);
+    let mut whole = Worker::new(&inner);
+    whole.fill(64 * MIB);
+    mostly_huge(&mut whole, 64 * MIB);
 }
