@@ -4,8 +4,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from lab.bench import published
 from lab.bench.compare import NOTABLE, ablation, sweeps
-from lab.bench.published import beside
 from lab.bench.table import Table
 from lab.bench.text import NOT_MODELLED, case_table, grid, heat_map
 from lab.report.parts import NOTE, gate_value
@@ -59,26 +59,11 @@ def _variants(table: Table) -> list[str]:
 
 
 def _published(table: Table) -> list[str]:
-    rows = beside(table, "classic")
+    rows = published.grid(table, "classic")
     if not rows:
         return []
-
-    def ratio(value: float | None) -> str:
-        return "not measured" if value is None else f"{value:.3g}"
-
-    head = ["divided by always", "never, theirs", "policy, theirs", "never, ours", "the same rule, ours",
-            "default policy, ours", "ratio of ratios"]  # fmt: skip
-    body = [
-        [
-            one.published.what,
-            f"{one.published.never / one.published.always:.3g}",
-            f"{one.published.policy / one.published.always:.3g}",
-            *(ratio(value) for value in (one.never, one.reactive, one.policy, one.agreement)),
-        ]
-        for one in rows
-    ]
     return [
-        "## The proposal's published figures beside ours\n\n" + "\n".join(grid([head, *body])),
+        "## The proposal's published figures beside ours\n\n" + "\n".join(grid(rows)),
         "Ratio of ratios: (our reactive / our never) / (their policy / their never); 1 where emulation shows what "
         "their hardware (Ryzen 9 9950X, one run) showed. Where our `always` came to no figure, ours are divided by "
         "`never`.",

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from lab.bench import published
 from lab.bench.arms import ARM, ARMS, DEFAULT, Arm
 from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
 from lab.bench.compare import NOTABLE, ablation, sweeps
 from lab.bench.execute import fates_of
-from lab.bench.published import beside
 from lab.bench.run import Run
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
@@ -128,25 +128,12 @@ def anchor(world: World) -> str:
 
 
 def _published(table: Table) -> str:
-    rows = beside(table, "classic")
+    rows = published.grid(table, "classic")
     if not rows:
         return ""
-
-    def ratio(value: float | None) -> str:
-        return "<td class='none'>not measured</td>" if value is None else f"<td>{value:.3g}</td>"
-
-    body = "".join(
-        f"<tr><th>{escape(one.published.what)}</th><td>{one.published.never / one.published.always:.3g}</td>"
-        f"<td>{one.published.policy / one.published.always:.3g}</td>{ratio(one.never)}{ratio(one.reactive)}"
-        f"{ratio(one.policy)}{ratio(one.agreement)}</tr>"
-        for one in rows
-    )
     return (
-        "<section><h2>The proposal's published figures beside ours</h2>"
-        "<div class='scroll'><table class='figures'><thead><tr><th>divided by always</th>"
-        "<th>never, theirs</th><th>policy, theirs</th><th>never, ours</th>"
-        "<th>the same rule, ours</th><th>default policy, ours</th><th>ratio of ratios</th></tr></thead>"
-        f"<tbody>{body}</tbody></table></div><p class='note'>Theirs: one run on a Ryzen 9 9950X with 32 GB and zram. "
+        f"<section><h2>The proposal's published figures beside ours</h2>{_plain(rows)}"
+        "<p class='note'>Theirs: one run on a Ryzen 9 9950X with 32 GB and zram. "
         "Ours under the classic LRU. Ratio of ratios: (our reactive / our never) / (their policy / their never); "
         "1 where emulation shows what their hardware showed. Where our always came to no figure, ours are divided by "
         "never.</p></section>"

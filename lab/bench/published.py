@@ -78,3 +78,23 @@ def _beside(table: Table, world: World, one: Published) -> Beside:
     if ratios[0] is None:
         ratios = [table.ratio(world, metric, arm, "never") for arm in ("never", "reactive", "mthp_ext")]
     return Beside(one, *ratios)
+
+
+def grid(table: Table, lru: str) -> list[list[str]]:
+    """The published figures beside ours as rows of text, the head first; empty if none of the cases was run."""
+
+    def ratio(value: float | None) -> str:
+        return "not measured" if value is None else f"{value:.3g}"
+
+    rows = [
+        [
+            one.published.what,
+            ratio(one.published.never / one.published.always),
+            ratio(one.published.policy / one.published.always),
+            *(ratio(value) for value in (one.never, one.reactive, one.policy, one.agreement)),
+        ]
+        for one in beside(table, lru)
+    ]
+    head = ["divided by always", "never, theirs", "policy, theirs", "never, ours", "the same rule, ours",
+            "default policy, ours", "ratio of ratios"]  # fmt: skip
+    return [head, *rows] if rows else []
