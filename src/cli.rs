@@ -146,7 +146,7 @@ pub struct RunArgs {
 
     /// Memory that large folios may waste in a process before it counts as sparse; 0 turns the
     /// rule off
-    #[arg(long, value_name = "SIZE", default_value = "48M", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = units::size)]
     pub sparse_waste: u64,
 
     /// Largest order ever allowed (folios of 2^N base pages), 0 to 62; for all reasons, or for
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!((t.max_hold, t.calm_ns), (64, 50_000_000));
         assert_eq!((theirs.max_hold, theirs.calm_ns), (1, 100_000_000));
         assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
-        assert_eq!((t.sparse_bytes, t.limit_share), (48 << 20, 512));
+        assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
         assert_eq!((t.sparse_share, t.look_mask), (512, 15));
         let early = run(&["--calm-share", "25", "--look-every", "1"]).unwrap();
         let early = early.tunables(&own, &sizes, true);

@@ -243,7 +243,7 @@ fn status_tells_policy_settings_and_decisions() {
     let expected = serde_json::json!({
         "pressure": "some", "threshold_ms": 50, "calm_share_percent": 25, "pressure_order": 1, "window_ms": 2000,
         "max_hold_windows": 8, "min_memory_bytes": 8 * MIB,
-        "sparse_waste_bytes": 48 * MIB, "sparse_share_percent": 33,
+        "sparse_waste_bytes": 64 * MIB, "sparse_share_percent": 33,
         "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,
         "count_cache": true, "look_every_requests": 4,
         "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8},

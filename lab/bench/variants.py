@@ -65,9 +65,9 @@ SWEEPS: Mapping[str, Sweep] = {
     "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
     "sparse-waste": Sweep(
-        "48M",
-        ("0", "16M", "32M", "64M", "256M"),
-        ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none"),
+        "64M",
+        ("0", "16M", "32M", "48M", "256M"),
+        ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none", "memcached/none"),
     ),
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
