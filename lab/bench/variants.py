@@ -62,7 +62,7 @@ SWEEPS: Mapping[str, Sweep] = {
         ("roomy/x2", "redis/set-max", "redis/set-high", "redis/bgsave-high", "hostpressure/redis"),
     ),
     "headroom-factor": Sweep("1024", ("16", "64", "256", "4096"), ("redis/set-max", "redis/set-high")),
-    "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis",)),
+    "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis", "hostpressure/node")),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none")),
     "sparse-waste": Sweep(
         "64M",
