@@ -37,7 +37,8 @@ fn free_on(node: &str) -> u64 {
     kib << 10
 }
 
-/// Less than two thirds of the host are in use, and more of the node.
+/// Less than two thirds of the host are in use, and more of the node.  The policy is one
+/// that hears of no stall.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn who_is_bound_to_a_full_node_has_a_full_host() {
@@ -50,18 +51,17 @@ fn who_is_bound_to_a_full_node_has_a_full_host() {
     let inner = full.child("inner");
     let mut filler = Worker::new(&inner);
     filler.fill(free_on("0") - 128 * MIB);
-    for policy in ["headroom", "adaptive"] {
-        let args = ["--limit-share", "65", "--policy", policy];
-        let (_on_full, _on_free) = (Ext::run(&full, &args), Ext::run(&free, &args));
-        let (mut bound, mut other) = (Worker::new(&inner), Worker::new(&free));
-        bound.fill(16 * MIB);
-        assert_eq!(bound.huge(), 0, "{policy}");
-        assert_eq!(status_of(&inner)["why"], "host", "{policy}");
-        other.fill(64 * MIB);
-        mostly_huge(&mut other, 64 * MIB);
-    }
+    let args = ["--limit-share", "65", "--policy", "headroom"];
+    let (_on_full, _on_free) = (Ext::run(&full, &args), Ext::run(&free, &args));
+    let (mut bound, mut other) = (Worker::new(&inner), Worker::new(&free));
+    bound.fill(16 * MIB);
+    assert_eq!(bound.huge(), 0);
+    assert_eq!(status_of(&inner)["why"], "host");
+    drop(bound);
+    other.fill(64 * MIB);
+    mostly_huge(&mut other, 64 * MIB);
+    // The same memory is in use, but not all there is to it.
     full.set("cpuset.mems", "0-1");
-    let _ext = Ext::run(&full, &["--limit-share", "65", "--policy", "headroom"]);
     let mut whole = Worker::new(&inner);
     whole.fill(64 * MIB);
     mostly_huge(&mut whole, 64 * MIB);
