@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What the host could still give out, or, where no rule hears of stall, those of its
- * NUMA nodes that a cgroup is bound to.  Where no cgroup on the path has a limit, its memory is the limit.
+ * NUMA nodes that a cgroup is bound to.  Where no cgroup on the path has a limit, this
+ * is the limit.
  */
 #ifndef MTHP_HOST_BPF_H
 #define MTHP_HOST_BPF_H

@@ -280,6 +280,9 @@ impl RunArgs {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let max_hold = self.max_hold.unwrap_or(self.policy.max_hold());
         let threshold_ns = nanos(self.threshold);
+        // Hysteresis belongs to the back-off: without one a window is calm or high.
+        let usual = if max_hold > 1 { 50 } else { 100 };
+        let calm_share = self.calm_share.unwrap_or(usual);
         abi::Tunables {
             page_shift: sizes.page_shift,
             largest_pages: 1 << sizes.largest(),
@@ -290,12 +293,7 @@ impl RunArgs {
             psi_full: (self.pressure == Pressure::Full).into(),
             max_hold,
             threshold_ns,
-            // Hysteresis belongs to the back-off: without one a window is calm or high.
-            calm_ns: threshold_ns / 100
-                * u64::from(
-                    self.calm_share
-                        .unwrap_or(if max_hold > 1 { 50 } else { 100 }),
-                ),
+            calm_ns: threshold_ns * u64::from(calm_share) / 100,
             window_ns: nanos(self.window),
             min_memory: self.min_memory.unwrap_or(self.policy.min_memory()),
             headroom_factor: self.headroom_factor,

@@ -6,7 +6,7 @@ mod common;
 
 use common::ext::{Ext, SELDOM, status_of};
 use common::worker::{Worker, mostly_huge};
-use common::{Defrag, Group, MIB, disk, read, world};
+use common::{Defrag, Group, MIB, disk, free_on_node, read, world};
 
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -29,14 +29,6 @@ fn page_cache_of_every_node_is_room() {
     }
 }
 
-/// Bytes that are free on a node.
-fn free_on(node: &str) -> u64 {
-    let text = read(format!("/sys/devices/system/node/node{node}/meminfo"));
-    let line = text.lines().find(|line| line.contains("MemFree:")).unwrap();
-    let kib: u64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
-    kib << 10
-}
-
 /// Less than two thirds of the host are in use, and more of the node.  The policy is one
 /// that hears of no stall.
 #[test]
@@ -50,7 +42,7 @@ fn who_is_bound_to_a_full_node_has_a_full_host() {
     // It has no cpuset of its own.
     let inner = full.child("inner");
     let mut filler = Worker::new(&inner);
-    filler.fill(free_on("0") - 128 * MIB);
+    filler.fill(free_on_node("0") - 128 * MIB);
     let args = ["--limit-share", "65", "--policy", "headroom"];
     let (_on_full, _on_free) = (Ext::run(&full, &args), Ext::run(&free, &args));
     let (mut bound, mut other) = (Worker::new(&inner), Worker::new(&free));

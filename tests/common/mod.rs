@@ -248,6 +248,14 @@ pub fn record(value: &serde_json::Value) {
     file.write_all(format!("{value}\n").as_bytes()).unwrap();
 }
 
+/// Bytes that are free on a NUMA node.
+pub fn free_on_node(node: &str) -> u64 {
+    let text = read(format!("/sys/devices/system/node/node{node}/meminfo"));
+    let line = text.lines().find(|line| line.contains("MemFree:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
+    kib << 10
+}
+
 /// A cgroup of a test.  Dropped: its processes are killed and it is removed,
 /// and with it what is below.
 pub struct Group {
