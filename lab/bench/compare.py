@@ -66,5 +66,8 @@ def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
 
 
 def _size(value: str) -> int:
+    """To sort by; words come before numbers."""
     digits = value.rstrip("Mms")
+    if not digits.isdigit():
+        return -1
     return int(digits) * (1000 if value.endswith("s") and not value.endswith("ms") else 1)

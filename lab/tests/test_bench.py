@@ -389,6 +389,13 @@ class VariantTest(unittest.TestCase):
         # The other tables know the default policy only.
         self.assertEqual([arm.key for arm in table.arms(table.worlds[0])], ["mthp_ext"])
 
+    def test_every_sweep_can_be_shown(self) -> None:
+        for option, sweep in variants.SWEEPS.items():
+            case = CI[sweep.cases[0]]
+            table = Table([case_of(case, key) for key in ("mthp_ext", *(f"{option}={one}" for one in sweep.values))])
+            [(_, _, rows)] = compare.sweeps(table)
+            self.assertEqual(len(rows), 2 + len(sweep.values), option)
+
 
 def case_of(case: Case, key: str, **values: Any) -> Run:
     """A run of any arm, a variant too."""
