@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs the C unit tests of the decision and of the pressure verdict, each as a
-//! test of its own.  Undefined behaviour, overflow in shifts above all, is a
+//! Runs the C unit tests of the decision, of the room it rests on, and of the pressure
+//! verdict, each as a test of its own.  Undefined behaviour, overflow in shifts above all, is a
 //! failure.
 
 #![allow(clippy::expect_used, reason = "a failed step fails the test")]
@@ -105,6 +105,14 @@ tests! {
     sparse_means_base_pages_where_zeroes_may_fill_up,
     wasteful_is_more_than_half_and_more_than_the_allowance,
     a_fuller_process_is_never_more_wasteful,
+    max_order_caps_every_order,
+    max_order_is_each_reasons_own,
+    a_rule_that_is_off_narrows_nothing,
+    rules_compose_by_and,
+}
+
+tests! {
+    room, "room_test",
     a_limit_is_none_while_large_folios_have_not_had_their_share,
     room_is_as_defined,
     headroom_agrees_with_its_definition,
@@ -115,10 +123,6 @@ tests! {
     no_headroom_leaves_base_pages,
     no_limit_means_no_opinion,
     a_factor_of_zero_does_not_divide,
-    max_order_caps_every_order,
-    max_order_is_each_reasons_own,
-    a_rule_that_is_off_narrows_nothing,
-    rules_compose_by_and,
 }
 
 tests! {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Unit tests of the part of bpf/decide.h that turns room below a limit, or of the host,
+ * into orders.  tests/decide.rs runs each by its name.
+ */
+#include "facts.h"
+
+/* Half of a limit of 100 MiB, 25600 pages, may be in large folios. */
+static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
+{
+	struct mthp_tunables t = defaults();
+	__s64 unlimited = mthp_unlimited(&t);
+
+	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == unlimited, "nothing is used");
+	CHECK(mthp_level_room(25600, 12800 - 512, t.limit_share, &t) == unlimited, "one more fits");
+	CHECK(mthp_level_room(25600, 12800 - 511, t.limit_share, &t) == 12800 + 511, "just not");
+	CHECK(mthp_level_room(25600, 25600, t.limit_share, &t) == 0, "at the limit");
+	CHECK(mthp_level_room(25600, 25601, t.limit_share, &t) == -1, "over it");
+	CHECK(mthp_level_room(512, 0, t.limit_share, &t) == 512, "a limit without room for one");
+	CHECK(mthp_level_room(1792, 384, t.limit_share, &t) == unlimited, "half of 7 MiB");
+	CHECK(mthp_level_room(1792, 385, t.limit_share, &t) == 1407, "and no more");
+	t.limit_share = 0;
+	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == 25600, "no share");
+}
+
+/* Limits and usages as large as there are, and any share. */
+static void room_is_as_defined(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		__u64 limit = nasty_u64() % mthp_unlimited(&t);
+		__u64 used = nasty_u64() % mthp_unlimited(&t);
+		int within = used + t.largest_pages <= (limit * t.limit_share) >> 10;
+		__s64 want = within ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
+
+		CHECK(mthp_level_room(limit, used, t.limit_share, &t) == want, "%llu of %llu", used, limit);
+	}
+}
+
+/* The rule as DESIGN states it, in 128 bits, order by order. */
+static void headroom_agrees_with_its_definition(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int i = 0; i < 200000; i++) {
+		struct mthp_facts f = calm(random_u64() % MTHP_COLLAPSE);
+		__u64 got;
+
+		f.headroom_bytes = nasty_u64();
+		t.headroom_factor = 1 + (nasty_u64() & 0xfffff);
+		t.page_shift = page_shifts[i % 3];
+		got = decide(&f, &t);
+		for (int order = 1; order < 40; order++) {
+			unsigned __int128 need = (unsigned __int128)1 << (order + t.page_shift);
+			int fits = f.headroom_bytes == MTHP_NO_LIMIT ||
+				   need * t.headroom_factor <= f.headroom_bytes;
+
+			/* What does not exist goes with the largest that does. */
+			if (order > 9)
+				fits = !!(got & (1ULL << 9));
+
+			CHECK(!!(got & (1ULL << order)) == fits,
+			      "order %d K %llu headroom %llu shift %u", order,
+			      t.headroom_factor, f.headroom_bytes, t.page_shift);
+		}
+	}
+}
+
+static void headroom_is_graded_order_by_order(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (unsigned int s = 0; s < 3; s++) {
+		__u32 shift = page_shifts[s];
+
+		t.page_shift = shift;
+		t.largest_pages = 1 << 14;
+		for (int order = 1; order <= 13; order++) {
+			struct mthp_facts f = calm(MTHP_FAULT);
+			__u64 need = (1ULL << (order + shift)) * t.headroom_factor;
+			__u64 up_to = (2ULL << order) - 2;
+
+			f.headroom_bytes = need;
+			CHECK(decide(&f, &t) == up_to, "order %d at shift %u", order, shift);
+			f.headroom_bytes = need - 1;
+			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)),
+			      "order %d just misses at shift %u", order, shift);
+		}
+	}
+}
+
+static void room_for_the_largest_is_room_for_all(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	f.headroom_bytes = 2048 * MIB;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit");
+	f.headroom_bytes--;
+	CHECK(decide(&f, &t) == 0x1fe, "just not");
+}
+
+/* The host is a limit like any other, with a K of its own. */
+static void the_host_is_graded_order_by_order(void)
+{
+	struct mthp_tunables t = defaults();
+	__u32 rules;
+
+	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++)
+		for (int order = 1; order < 9; order++) {
+			struct mthp_facts f = calm(reason);
+			__u64 up_to = (2ULL << order) - 2;
+
+			f.host_bytes = (4096ULL << order) * t.host_factor;
+			CHECK(mthp_decide(&f, &t, &rules) == up_to, "order %d", order);
+			CHECK(rules == MTHP_RULE(HOST), "rules %x", rules);
+			f.host_bytes--;
+			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "order %d just misses", order);
+			f.headroom_bytes = 0;
+			CHECK(mthp_decide(&f, &t, &rules) == 0, "the nearer one counts");
+			t.rules &= ~MTHP_RULE(HOST);
+			f.headroom_bytes = MTHP_NO_LIMIT;
+			CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
+			t.rules = ALL_RULES;
+		}
+}
+
+static void more_headroom_never_allows_less(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_facts low = nasty_facts(), high;
+		struct mthp_tunables t = nasty_tunables();
+		__u64 more = nasty_u64();
+
+		high = low;
+		high.headroom_bytes = low.headroom_bytes > more ? low.headroom_bytes : more;
+		more = nasty_u64();
+		high.host_bytes = low.host_bytes > more ? low.host_bytes : more;
+		CHECK(!(decide(&low, &t) & ~decide(&high, &t)),
+		      "%llu -> %llu", low.headroom_bytes, high.headroom_bytes);
+	}
+}
+
+static void no_headroom_leaves_base_pages(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++) {
+		struct mthp_facts f = calm(reason);
+
+		f.headroom_bytes = 0;
+		CHECK(decide(&f, &t) == 0, "reason %u", reason);
+	}
+}
+
+static void no_limit_means_no_opinion(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(MTHP_FAULT);
+
+	t.headroom_factor = ~0ULL;
+	t.host_factor = ~0ULL;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "even with the largest K");
+}
+
+/* A K of 0 never gets past the command line; dividing by it must not either. */
+static void a_factor_of_zero_does_not_divide(void)
+{
+	CHECK(mthp_headroom_orders(4096, 0, 12) == 1, "taken as 1");
+}
+
+static const struct test tests[] = {
+	TEST(a_limit_is_none_while_large_folios_have_not_had_their_share),
+	TEST(room_is_as_defined),
+	TEST(headroom_agrees_with_its_definition),
+	TEST(headroom_is_graded_order_by_order),
+	TEST(room_for_the_largest_is_room_for_all),
+	TEST(the_host_is_graded_order_by_order),
+	TEST(more_headroom_never_allows_less),
+	TEST(no_headroom_leaves_base_pages),
+	TEST(no_limit_means_no_opinion),
+	TEST(a_factor_of_zero_does_not_divide),
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, sizeof(tests) / sizeof(tests[0]), argc, argv);
+}
