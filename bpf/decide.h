@@ -115,10 +115,10 @@ static __always_inline int mthp_eased(const struct mthp_facts *f,
 	return (t->rules & MTHP_RULE(PRESSURE)) && t->pressure_order && f->pressure;
 }
 
-/* Bits of the orders from 1 to @order. */
+/* Bits of the orders up to @order, which is below 63. */
 static __always_inline __u64 mthp_up_to(__u32 order)
 {
-	return (2ULL << order % 63) - 2;
+	return (2ULL << order) - 1;
 }
 
 /*
@@ -212,7 +212,7 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 		allowed &= fits;
 	}
 	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
-		fits = (2ULL << mthp_max_order(f, t)) - 1;
+		fits = mthp_up_to(mthp_max_order(f, t));
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);
 		allowed &= fits;

@@ -46,6 +46,13 @@ struct mthp_space {
 	__s64 left;
 };
 
+/* Pages of files by the sums of a node, or of all. */
+static __always_inline __s64 mthp_files_by(const void *sums)
+{
+	return mthp_kernel_word(sums, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE)) +
+	       mthp_kernel_word(sums, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE));
+}
+
 /*
  * Free pages, and those of files, which reclaim gets back first, less what the zones
  * keep back: their watermarks and lowmem reserves.  The kernel's sums lag behind by a
@@ -56,9 +63,7 @@ static __always_inline void mthp_whole_host(struct mthp_space *space)
 	space->total = mthp_kernel_word(&_totalram_pages, 0);
 	space->left =
 		mthp_kernel_word(&vm_zone_stat, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES)) +
-		mthp_kernel_word(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE)) +
-		mthp_kernel_word(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE)) -
-		mthp_kernel_word(&totalreserve_pages, 0);
+		mthp_files_by(&vm_node_stat) - mthp_kernel_word(&totalreserve_pages, 0);
 }
 
 /* The same of one node, added to @space. */
@@ -67,13 +72,10 @@ static __always_inline void mthp_add_node(struct mthp_space *space, __u64 node)
 	__u64 zone = node + bpf_core_field_offset(struct pglist_data, node_zones);
 	__u64 stat = node + bpf_core_field_offset(struct pglist_data, vm_stat);
 	__u64 zones = bpf_core_enum_value(enum zone_type, __MAX_NR_ZONES);
+	__u64 reserve = node + bpf_core_field_offset(struct pglist_data, totalreserve_pages);
 	__u32 z;
 
-	space->left +=
-		mthp_kernel_word((const void *)stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE)) +
-		mthp_kernel_word((const void *)stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE)) -
-		mthp_kernel_word((const void *)(node + bpf_core_field_offset(struct pglist_data,
-									     totalreserve_pages)), 0);
+	space->left += mthp_files_by((const void *)stat) - mthp_kernel_word((const void *)reserve, 0);
 	for (z = 0; z < MTHP_MAX_ZONES && z < zones; z++) {
 		space->total += mthp_kernel_word((const void *)(zone + bpf_core_field_offset(struct zone,
 											managed_pages)), 0);

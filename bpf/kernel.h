@@ -179,7 +179,12 @@ struct task_struct {
 	struct mm_struct *mm;
 };
 
+struct bpf_iter_meta {
+	__u64 seq_num;
+};
+
 struct bpf_iter__cgroup {
+	struct bpf_iter_meta *meta;
 	struct cgroup *cgroup;
 };
 

@@ -101,6 +101,12 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	state->memory_known = 1;
 }
 
+/*
+ * What the host had left when the scan began: the same for every cgroup it meets, as a
+ * policy that scans looks at the whole host.
+ */
+static __u64 mthp_scan_host = MTHP_NO_LIMIT;
+
 SEC("iter.s/cgroup")
 int mthp_scan(struct bpf_iter__cgroup *ctx)
 {
@@ -112,6 +118,8 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 
 	if (!cgrp)
 		return 0;	/* the call that says the walk is over */
+	if (!ctx->meta->seq_num)
+		mthp_scan_host = mthp_host_now(cgrp, t);
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state) {
 		/* Parents come before children: the parent's verdict is fresh. */
@@ -130,7 +138,7 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	mthp_stall_step(&state->stall, now, total, inherited, t);
 	state->scanned_ns = now;
 
-	state->host_bytes = mthp_host_now(cgrp, t);
+	state->host_bytes = mthp_scan_host;
 	if (t->rules & MTHP_RULE(HEADROOM)) {
 		bare = mthp_nearest_limit(cgrp, 0, 0);
 		state->unlimited = bare == MTHP_NO_LIMIT;

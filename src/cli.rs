@@ -298,10 +298,10 @@ impl RunArgs {
             min_memory: self.min_memory.unwrap_or(self.policy.min_memory()),
             headroom_factor: self.headroom_factor,
             host_factor: self.host_factor,
-            limit_share: self.limit_share * 1024 / 100,
+            limit_share: units::share(self.limit_share),
             bind_khugepaged: (self.policy == Policy::Adaptive && khugepaged_fills).into(),
             sparse_bytes: self.sparse_waste,
-            sparse_share: self.sparse_share * 1024 / 100,
+            sparse_share: units::share(self.sparse_share),
             look_mask: self.look_every - 1,
             pressure_order: self.pressure_order,
             ..*own

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::abi;
 use crate::caps::Caps;
-use crate::units::{show_duration, show_size};
+use crate::units::{percent, show_duration, show_size};
 
 /// The constants a policy was loaded with.
 #[derive(Debug, Serialize)]
@@ -27,11 +27,6 @@ pub struct Settings {
     max_order: Caps,
     narrow_advised: bool,
     narrow_collapse: bool,
-}
-
-/// The percentage that was given, of 1024ths, which round it down.
-fn percent(share: u32) -> u32 {
-    (share * 100).div_ceil(1024)
 }
 
 impl From<&abi::Tunables> for Settings {

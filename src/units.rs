@@ -47,6 +47,16 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(nanos))
 }
 
+/// The 1024ths that the programs calculate with, of a percentage from 0 to 100; rounded down.
+pub fn share(percent: u32) -> u32 {
+    percent * 1024 / 100
+}
+
+/// The percentage that [`share`] was given.
+pub fn percent(share: u32) -> u32 {
+    (share * 100).div_ceil(1024)
+}
+
 /// Parses a size such as `16M`, `64K`, `1GiB` or `4096` (bytes); powers of 1024.
 ///
 /// # Errors
@@ -105,6 +115,14 @@ pub fn show_duration(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentage_comes_back_from_its_share() {
+        for given in 0..=100 {
+            assert_eq!(percent(share(given)), given);
+        }
+        assert_eq!((share(0), share(50), share(100)), (0, 512, 1024));
+    }
 
     #[test]
     fn durations_in_every_unit() {
