@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from lab import proc
-from lab.errors import LabError
+from lab.errors import Exit, LabError
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -78,8 +78,8 @@ class Finished(Generic[R]):
 def run_all(
     items: Sequence[C], one: Callable[[C], R], failed: Callable[[C, LabError], None], width: int
 ) -> Finished[R]:
-    """Runs `one` on each item, `width` at a time. An item that fails does not stop the others; an interrupt stops all
-    and keeps what was done."""
+    """Runs `one` on each item, `width` at a time. An item that fails does not stop the others, also where the host
+    fails it (a full disk); an interrupt stops all and keeps what was done."""
     runs: list[R] = []
     errors: list[LabError] = []
     interrupted = False
@@ -89,9 +89,10 @@ def run_all(
         for item, future in futures:
             try:
                 runs.append(future.result())
-            except LabError as error:
-                errors.append(error)
-                failed(item, error)
+            except (LabError, OSError) as error:
+                why = error if isinstance(error, LabError) else LabError(Exit.HOST, str(error))
+                errors.append(why)
+                failed(item, why)
     except BaseException as stop:
         pool.shutdown(wait=False, cancel_futures=True)
         # The threads wait for their guests; one may be about to start its guest only now.

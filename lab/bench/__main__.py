@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -36,8 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", default="ci", help="smoke, ci or full (default: %(default)s)")
     parser.add_argument("--mode", default="icount", help="icount, tcg or kvm (default: %(default)s)")
     parser.add_argument("--lru", type=_words, default=[], help="classic or mglru (default: both)")
-    parser.add_argument("--repeat", type=int, default=0, help="runs of each cell (default: 3; at smoke 1)")
-    parser.add_argument("--jobs", type=int, default=0, help="guests at a time (default: one per core, at most 4)")
+    parser.add_argument("--repeat", type=int, help="runs of each cell (default: 3; at smoke 1)")
+    parser.add_argument("--jobs", type=int, help="guests at a time (default: one per core, at most 4)")
     parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
     journal = parser.add_mutually_exclusive_group()
     journal.add_argument("--fresh", action="store_true", help="measure again what the journal has")
@@ -61,8 +62,13 @@ def main(argv: list[str]) -> int:
     mode = vm.Mode(_known("mode", [args.mode], [str(one) for one in vm.Mode])[0])
     arms = variants.named(args.arm)
     lrus = _known("LRU flavour", args.lru, list(LRUS))
-    if not 0 <= args.repeat <= 100 or not 0 <= args.jobs <= 64:
-        raise LabError(Exit.USAGE, "REPEAT must be from 1 to 100 and --jobs from 1 to 64")
+    for what, number, most in (("REPEAT", args.repeat, 100), ("--jobs", args.jobs, 64)):
+        if number is not None and not 1 <= number <= most:
+            raise LabError(Exit.USAGE, f"{what} must be from 1 to {most}")
+    if not re.fullmatch(r"[\w.-]*\w", args.name):
+        raise LabError(Exit.USAGE, f"--name {args.name!r} must be a plain word: it names files in build/results")
+    if args.kernel and not args.kernel.is_file():
+        raise LabError(Exit.USAGE, f"--kernel {args.kernel}: there is no such file")
     cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, args.repeat or REPEATS[scale])
     if not cells:
         raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
@@ -100,7 +106,12 @@ def _report(
     checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale is not Scale.SMOKE)
     complete = len(finished.runs) == asked
     environment = results.environment(
-        finished.runs[0].release, str(mode), scale=str(scale), seconds=round(seconds), complete=complete
+        finished.runs[0].release,
+        str(mode),
+        scale=str(scale),
+        runs=len(finished.runs),
+        seconds_of_all_runs=round(sum(run.wall_s for run in finished.runs)),
+        complete=complete,
     )
     paths = output.write(name, table, checked, environment)
     print()

@@ -35,11 +35,17 @@ MAIN_USER = _main("user")
 MAIN_SYSTEM = _main("system")
 COVER_64K = Metric("cover_64k", "anon in folios >= 64K", "share", 0, lambda run: run.coverage(64))
 COVER_2M = Metric("cover_2m", "anon in 2M folios", "share", 0, lambda run: run.coverage(2048))
+PEAK_ANON = Metric(
+    "peak_anon", "peak anonymous, all cgroups", "MiB", -1,
+    lambda run: max((sample.anon for sample in run.samples), default=0) / MIB,
+)  # fmt: skip
+"""Of the guest, by samples."""
 FLIPS = Metric("flips", "policy flips", "", 0, lambda run: float(run.flips(run.cell.case.main)))
 KILLS = Metric("oom_kills", "out-of-memory kills", "", -1, lambda run: float(run.oom_kills))
 COMMON = (
     PEAK,
     MEAN,
+    PEAK_ANON,
     COVER_64K,
     COVER_2M,
     Metric("swap_in", "pages swapped in", "", -1, lambda run: float(run.vmstat["pswpin"])),

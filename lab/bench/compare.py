@@ -10,8 +10,10 @@ from lab.bench.table import Table, World
 from lab.bench.text import field, label
 from lab.bench.variants import ABLATION, SWEEPS, SWEPT
 
-NOTABLE = 0.02
-"""A figure that differs by less counts as the same."""
+NOTABLE, NOTABLE_TAIL = 0.02, 0.1
+"""A figure, and a latency, that differs by less counts as the same: so much equal runs differ by."""
+LEFT_OUT = f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99) are left out, and where runs overlap."
+"""For readers of the table."""
 
 
 def _figures(world: World) -> list[Metric]:
@@ -22,7 +24,12 @@ def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
     mine, theirs = table.median(world, DEFAULT, metric), table.median(world, arm.key, metric)
     if mine is None or theirs is None:
         return mine is not theirs
-    return abs(mine - theirs) > NOTABLE * max(abs(mine), abs(theirs))
+    bound = NOTABLE_TAIL if metric is world.case.tail else NOTABLE
+    if abs(mine - theirs) <= bound * max(abs(mine), abs(theirs)):
+        return False
+    one, other = table.figure(world, DEFAULT, metric), table.figure(world, arm.key, metric)
+    assert one and other
+    return one.most < other.least or other.most < one.least
 
 
 def _worlds(table: Table, arm: Arm) -> list[World]:
@@ -36,8 +43,9 @@ def ablation(table: Table) -> list[list[str]]:
         worlds = _worlds(table, arm)
         if not worlds:
             continue
+        # How often the policy changes its mind is no use to anybody by itself.
         found = [(world, metric) for world in worlds for metric in _figures(world)
-                 if _differs(table, world, arm, metric)]  # fmt: skip
+                 if metric is not FLIPS and _differs(table, world, arm, metric)]  # fmt: skip
         for world, metric in found:
             shown = [field(table, world, key, metric) for key in (DEFAULT, arm.key)]
             rows.append([rule, world.key, label(metric), *shown])

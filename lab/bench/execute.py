@@ -21,7 +21,7 @@ _TALKS_S = 1.0
 
 @dataclass(frozen=True)
 class World:
-    """What all cells of a session have in common."""
+    """What all cells of a `make bench` have in common."""
 
     kernel: Path
     mode: vm.Mode
@@ -35,10 +35,15 @@ class World:
     def parts(self, cell: Cell, payload: software.Payload) -> dict[str, str]:
         """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
         arms outlive a change of the policies."""
-        found = {"kernel": software.file_hash(self.kernel), "guest": software.file_hash(self.guest)}
-        if not cell.arm.static:
+        found = {
+            "kernel": software.file_hash(self.kernel),
+            "guest": software.file_hash(self.guest),
+            "qemu": software.file_hash(Path(qemu.binary())),
+        }
+        mine = [] if cell.arm.static else [self.mthp_ext]
+        if mine:
             found["mthp_ext"] = software.file_hash(self.mthp_ext)
-        return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload)}
+        return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload, self.guest, *mine)}
 
 
 def _prepare(cell: Cell, world: World) -> tuple[software.Payload, dict[str, Any], str]:
@@ -59,9 +64,13 @@ def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
     payload, job, key = _prepare(cell, world)
     kept = world.journal.get(key) if world.journal and not world.fresh else None
     if kept:
-        run = _read(cell, kept.records, kept.wall_s, "the journal", kept=True)
-        progress.end(cell.label, f"{summary(run)} (kept)")
-        return run
+        try:
+            run = _read(cell, kept.records, kept.wall_s, "the journal", kept=True)
+        except LabError as error:
+            progress.show(cell.label, f"measured again: {error}")
+        else:
+            progress.end(cell.label, f"{summary(run)} (kept)")
+            return run
     progress.show(cell.label, "booting")
     outcome = vm.run(_vm_job(cell, world, payload, job), _Talker(cell, progress))
     outcome.check(cell.label)
@@ -126,7 +135,7 @@ def fate(run: Run) -> str:
     """What became of a run that did not come to its end; empty if it did."""
     if run.died:
         name, when = min(run.died.items(), key=lambda item: item[1])
-        return f"{name} {'OOM-killed' if run.oom_kills else 'died'} after {when:.2f} s"
+        return f"{name} OOM-killed after {when:.2f} s"
     if run.oom_kills:
         return f"{run.oom_kills} processes OOM-killed"
     if run.bounded:

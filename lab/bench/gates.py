@@ -4,19 +4,22 @@
 from dataclasses import dataclass
 
 from lab.bench.arms import ARM, DEFAULT
-from lab.bench.common import COVER_2M, COVER_64K, PEAK
+from lab.bench.common import COVER_2M, COVER_64K, PEAK, PEAK_ANON
 from lab.bench.run import Run
 from lab.bench.spec import Metric
-from lab.bench.table import Table, World
+from lab.bench.table import Regret, Table, World
 from lab.results import Gate, gate
 
 REGRET = ">= 0.98"
 TAIL = "<= 1.10"
 COVERAGE = ">= 0.90"
 PEAK_ALWAYS = "<= 1.01"
-"""Of `always`; the hundredth is what samples of a moving figure differ by."""
+"""Of `always`; the hundredth is what the peaks of equal runs differ by. Without a
+meaning where the peak is a limit that all arms reach."""
 PEAK_NEVER = "<= 1.05"
 """Of `never`, where memory is what the case is about."""
+POLL_S = 0.005
+"""How exactly the guest knows when a task ended (POLL of lab/guest/src/bench/mod.rs)."""
 BATCH_MIB = 64 * 4 / 1024
 """What a cgroup is charged at a time (the kernel's MEMCG_CHARGE_BATCH, in pages of 4 KiB): by this much the memory of
 equal cgroups may differ, on one processor."""
@@ -58,8 +61,10 @@ def check(table: Table, *, counted: bool) -> list[Gate]:
 
 
 def _events(one: _Judged) -> list[Gate]:
-    # Static arms that lose no process. Not those that were stopped before the end: who knows.
-    if not any(arm.static and one.table.whole(one.world, arm.key) for arm in one.table.arms(one.world)):
+    # A world in which every static arm loses a process: there a policy may, too. Of those that were stopped before
+    # their end nobody knows.
+    static = [arm.key for arm in one.table.arms(one.world) if arm.static]
+    if static and not any(one.table.whole(one.world, arm) for arm in static):
         return []
     # Who was OOM-killed is among the dead, too, if the suite knows it.
     kills = sum(max(run.oom_kills, len(run.died)) for run in one.runs)
@@ -78,10 +83,18 @@ def _speed(one: _Judged) -> list[Gate]:
             continue
         # Memory has its own gate below.
         if not (case.frugal and score.unit == "MiB"):
-            gates.append(one.gate(f"{score.label} / best static ({found.best})", found.value, REGRET))
+            gates.append(one.gate(f"{score.label} / best static ({found.best})", _rated(one, score, found), REGRET))
         if case.tail is not None and score is case.scores[0]:
             gates.append(one.gate(f"{case.tail.label} / {found.best}", one.ratio(case.tail, found.best), TAIL))
     return gates
+
+
+def _rated(one: _Judged, score: Metric, found: Regret) -> float:
+    """The regret, with the time that the guest may have seen the end too late given back."""
+    mine = one.table.median(one.world, one.arm, score)
+    if score.unit != "s" or mine is None or mine <= POLL_S:
+        return found.value
+    return found.value * mine / (mine - POLL_S)
 
 
 def _coverage(one: _Judged) -> list[Gate]:
@@ -97,7 +110,9 @@ def _memory(one: _Judged) -> list[Gate]:
     table, world = one.table, one.world
     # An arm that was killed or stopped did not have the memory to compare with.
     if table.whole(world, "always"):
-        gates.append(one.gate("peak resident / always", one.ratio(PEAK, "always"), PEAK_ALWAYS))
+        # With a limit the peak of the main cgroup is the limit; what several tenants need shows in the guest.
+        peak = PEAK_ANON if world.case.tenants else PEAK
+        gates.append(one.gate(f"{peak.label} / always", one.ratio(peak, "always"), PEAK_ALWAYS))
     if world.case.frugal and table.whole(world, "never"):
         for metric in (PEAK, *_resident(world)):
             mine, its = table.median(world, one.arm, metric), table.median(world, "never", metric)
@@ -114,7 +129,7 @@ def _nobody_has_all(table: Table) -> list[Gate]:
     """Where several tenants share a host, no static arm must reach the bound for all of them: else the suite does not
     show what a policy is for."""
     gates = []
-    for world in (world for world in table.worlds if len(world.case.scores) > 1):
+    for world in (world for world in table.worlds if world.case.tenants):
         static = [arm.key for arm in ARM.values() if arm.static and table.runs(world, arm.key)]
         if len(static) < 2:
             continue

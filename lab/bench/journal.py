@@ -5,11 +5,14 @@ repeats only its own arms."""
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.errors import Exit, LabError
 from lab.paths import RESULTS
 
 
@@ -33,17 +36,22 @@ class Journal:
             with gzip.open(self._path(digest), "rt", encoding="utf-8") as file:
                 body = json.load(file)
             return Entry(list(body["records"]), float(body["wall_s"]))
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
             return None
 
     def put(self, digest: str, label: str, records: Sequence[Mapping[str, Any]], wall_s: float) -> None:
-        """Keeps a run, whole or not at all."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        """Keeps a run, whole or not at all; LabError if there is no room for it."""
         path = self._path(digest)
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=5) as file:
-            json.dump({"label": label, "wall_s": wall_s, "records": list(records)}, file)
-        temporary.replace(path)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=5) as file:
+                json.dump({"label": label, "wall_s": wall_s, "records": list(records)}, file)
+            temporary.replace(path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise LabError(Exit.HOST, f"{label}: cannot keep the run in {path}: {error.strerror}") from error
 
     def _path(self, digest: str) -> Path:
         return self._directory / f"{digest}.json.gz"

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.bench import published
-from lab.bench.compare import NOTABLE, ablation, sweeps
+from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.table import Table
 from lab.bench.text import NOT_MODELLED, case_table, grid, heat_map
 from lab.report.parts import NOTE, gate_value
+from lab.report.stats import INTERVAL
 from lab.results import Gate
 
 
@@ -17,15 +18,18 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
     parts = [
         "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n# Results",
         "Written by `make bench`; what it measures and how is in [bench](bench.md). "
-        + NOTE[str(environment["qemu_mode"])].replace("\n", " "),
+        + NOTE[str(environment["qemu_mode"])].replace("\n", " ")
+        + (" Not complete: some runs that were asked for are missing." if environment.get("complete") is False else ""),
         "## Regret\n\nAn arm's result divided by that of the best static setting of its row (*); 1 means nobody could "
         "have chosen better by hand.\n\n" + "\n".join(heat_map(table)),
         *_published(table),
         *_variants(table),
-        "## Scenarios\n\nMedians; in brackets the 95 % interval of the median by bootstrap over the repeats.",
+        f"## Scenarios\n\nMedians; in brackets {INTERVAL}.",
         *(f"### {world.title}\n\n" + _block(case_table(table, world)) for world in table.worlds),
         "## Gates\n\n" + "\n".join(grid(_gate_rows(gates))) if gates else "",
-        "## What emulation does not model\n\n" + "\n".join(f"- {line}" for line in NOT_MODELLED),
+        ""
+        if environment["qemu_mode"] == "kvm"
+        else "## What emulation does not model\n\n" + "\n".join(f"- {line}" for line in NOT_MODELLED),
         "## Environment\n\n"
         + "\n".join(grid([["what", "value"], *([str(k), str(v)] for k, v in environment.items() if v is not None)])),
     ]
@@ -50,7 +54,7 @@ def _variants(table: Table) -> list[str]:
     if removed := ablation(table):
         parts += [
             "## Rules taken away\n\nThe default policy without one of its rules, in the cases that the rule is there "
-            f"for. Differences of less than {NOTABLE:.0%} are left out.\n\n" + "\n".join(grid(removed))
+            f"for. {LEFT_OUT}\n\n" + "\n".join(grid(removed))
         ]
     swept = [f"**{option}**, {key}\n\n" + "\n".join(grid(rows)) for option, key, rows in sweeps(table)]
     if swept:
@@ -65,6 +69,5 @@ def _published(table: Table) -> list[str]:
     return [
         "## The proposal's published figures beside ours\n\n" + "\n".join(grid(rows)),
         "Ratio of ratios: (our reactive / our never) / (their policy / their never); 1 where emulation shows what "
-        "their hardware (Ryzen 9 9950X, one run) showed. Where our `always` came to no figure, ours are divided by "
-        "`never`.",
+        'their hardware (Ryzen 9 9950X) showed. "Ours by never": our `always` came to no figure.',
     ]

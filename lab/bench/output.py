@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The files that a session leaves: JSON, a page, Markdown."""
+"""The files that `make bench` leaves: JSON, a page, Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lab.bench import published
 from lab.bench.arms import ARM, ARMS, DEFAULT, Arm
 from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
-from lab.bench.compare import NOTABLE, ablation, sweeps
+from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.execute import fates_of
 from lab.bench.run import Run
 from lab.bench.spec import Metric
@@ -18,6 +18,7 @@ from lab.bench.table import Table, World, metrics
 from lab.bench.text import NOT_MODELLED, field, label, number, regret_field, row_name
 from lab.report import svg
 from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section
+from lab.report.stats import INTERVAL
 from lab.results import Gate
 
 
@@ -39,9 +40,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
         _variants(table),
         _scenarios(table),
         gates_section(sorted(gates, key=lambda one: one.ok)),
-        "<section><h2>What emulation does not model</h2><ul>",
-        *(f"<li>{escape(line)}</li>" for line in NOT_MODELLED),
-        "</ul></section>",
+        _not_modelled(environment),
         environment_section(environment),
         "</main></body></html>",
     ]
@@ -49,9 +48,19 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
 
 
 def _warning(environment: dict[str, Any]) -> str:
-    if environment.get("scale") != "smoke":
+    texts = []
+    if environment.get("scale") == "smoke":
+        texts.append("Scale smoke: does it work at all. These figures mean nothing.")
+    if environment.get("complete") is False:
+        texts.append("Not complete: some runs that were asked for are missing.")
+    return "".join(f"<p class='bad'>{text}</p>" for text in texts)
+
+
+def _not_modelled(environment: dict[str, Any]) -> str:
+    if environment["qemu_mode"] == "kvm":
         return ""
-    return "<p class='bad'>Scale smoke: does it work at all. These figures mean nothing.</p>"
+    lines = "".join(f"<li>{escape(line)}</li>" for line in NOT_MODELLED)
+    return f"<section><h2>What emulation does not model</h2><ul>{lines}</ul></section>"
 
 
 def _headline(table: Table, gates: Sequence[Gate]) -> str:
@@ -101,8 +110,7 @@ def _heat_map(table: Table) -> str:
     return (
         "<section><h2>Regret</h2><div class='scroll'><table class='heat'><thead><tr><th></th>"
         f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        "<p class='note'>* is the best static setting of its row. Small: 95 % interval by bootstrap over the repeats. "
-        "Green from 0.98 on.</p></section>"
+        f"<p class='note'>* is the best static setting of its row. Small: {INTERVAL}. Green from 0.98 on.</p></section>"
     )
 
 
@@ -133,10 +141,10 @@ def _published(table: Table) -> str:
         return ""
     return (
         f"<section><h2>The proposal's published figures beside ours</h2>{_plain(rows)}"
-        "<p class='note'>Theirs: one run on a Ryzen 9 9950X with 32 GB and zram. "
+        "<p class='note'>Theirs: a Ryzen 9 9950X with 32 GB and zram. "
         "Ours under the classic LRU. Ratio of ratios: (our reactive / our never) / (their policy / their never); "
-        "1 where emulation shows what their hardware showed. Where our always came to no figure, ours are divided by "
-        "never.</p></section>"
+        '1 where emulation shows what their hardware showed. "Ours by never": our always came to no figure.</p>'
+        "</section>"
     )
 
 
@@ -157,7 +165,7 @@ def _variants(table: Table) -> str:
     if removed := ablation(table):
         parts.append(
             "<section><h2>Rules taken away</h2><p class='note'>The default policy without one of its rules, in the "
-            f"cases that the rule is there for. Differences of less than {NOTABLE:.0%} are left out.</p>"
+            f"cases that the rule is there for. {LEFT_OUT}</p>"
             f"{_plain(removed, 'words')}</section>"
         )
     swept = "".join(
@@ -227,7 +235,7 @@ def _charts(table: Table, world: World) -> str:
 def _legend() -> str:
     legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in BANDS)
     return (
-        "<p class='note'>Tables: medians, in small print the 95 % interval of the median by bootstrap. Time lines: "
+        f"<p class='note'>Tables: medians, in small print {INTERVAL}. Time lines: "
         "first run of each arm, guest time. Above: the cgroup's memory and its limit, and in green, where there is no "
         "other cgroup, the guest's anonymous memory in folios of 2 MiB. Strip: the largest size its page faults may "
         "use. Below: time in which all of its tasks stalled on memory (PSI full).</p>"

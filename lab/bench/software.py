@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache as remember
 from pathlib import Path
 
-from lab import proc, programs
+from lab import initramfs, proc, programs
 from lab.bench import packages
 from lab.errors import Exit, LabError
 from lab.kernel import source
@@ -151,9 +151,12 @@ def payload(name: str) -> Payload:
 
 @remember
 def file_hash(path: Path) -> str:
-    """Of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Of a file's content; LabError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise LabError(Exit.HOST, f"cannot read {path}: {error.strerror}") from error
 
 
 def merge(names: Iterable[str]) -> Payload:
@@ -167,8 +170,16 @@ def merge(names: Iterable[str]) -> Payload:
     )
 
 
-def hashes(everything: Payload) -> dict[str, str]:
-    """Path -> hash of all that `everything` takes into the guest."""
+@remember
+def _libraries(program: Path) -> list[Path]:
+    return initramfs.libraries(program)
+
+
+def hashes(everything: Payload, *always: Path) -> dict[str, str]:
+    """Path -> hash of all that `everything` takes into the guest, with the libraries that it and the programs `always`
+    load, and the shell that every guest has."""
     binaries = [*everything.paths.values(), *everything.programs]
+    loaded = {library for program in [*binaries, *always] for library in _libraries(program)}
     contents = {guest: hashlib.sha256(content).hexdigest() for guest, content in everything.data.items()}
-    return contents | {str(path): file_hash(path) for path in [*binaries, *everything.files.values()]}
+    files = [*binaries, *everything.files.values(), *sorted(loaded), initramfs.BUSYBOX]
+    return contents | {str(path): file_hash(path) for path in files}

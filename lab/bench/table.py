@@ -46,7 +46,7 @@ class Regret:
 
 
 class Table:
-    """All runs of a session."""
+    """All runs of a report."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.all = list(runs)

@@ -26,7 +26,9 @@ WITHOUT: Mapping[str, Without] = {
         ("redis/set-high", "redis/bgsave-high", "redis/bgsave-max", "memcached/max", "hostpressure/redis",
          "hostpressure/node"),
     ),
-    "back-off": Without("no hysteresis, no hold", ("--max-hold", "1"), ("square/high", "redis/bgsave-high")),
+    "back-off": Without(
+        "no hysteresis, no hold", ("--max-hold", "1"), ("square/high", "redis/bgsave-high", "hostpressure/node")
+    ),
     "small": Without("no cgroup is small", ("--min-memory", "0"), ("mixed/host", "bloat/threads", "bloat/short")),
     "sparse": Without(
         "no process is sparse", ("--sparse-waste", "0"), ("bloat/sparse", "bloat/sparse-max", "underused/cache")

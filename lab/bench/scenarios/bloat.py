@@ -107,6 +107,7 @@ def _sparse_max(scale: Scale) -> Case:
         more=(MEAN,),
         deadline_s=60,
         main="bloat",
+        frugal=True,
     )  # fmt: skip
 
 

@@ -45,6 +45,23 @@ def latency(run: Run, name: str) -> float | None:
     return int(row[1]) / 1000 if row else None
 
 
+def p99(lines: list[str]) -> float | None:
+    """Latency in ms below which 99 % of all operations are, from memaslap's own histogram. Its steps are powers of 2;
+    between them operations are taken to lie evenly on the logarithmic scale."""
+    begin = next((i for i, line in enumerate(lines) if line.startswith("Total Statistics")), len(lines))
+    counts: dict[int, int] = {}
+    for line in lines[begin:]:
+        # "   8:    10920   284877    98407     5289": from 2^7 us on, 2^8 us on, and so on.
+        if match := re.fullmatch(r"\s*(\d+):((?:\s+\d+){1,4})\s*", line):
+            counts |= {int(match[1]) + n: int(count) for n, count in enumerate(match[2].split())}
+    wanted = 0.99 * sum(counts.values())
+    for step, count in sorted(counts.items()):
+        if count and count >= wanted:
+            return 2 ** (step - 1 + wanted / count) / 1000
+        wanted -= count
+    return None
+
+
 def _case(size: _Size, limited: bool) -> Case:
     where = f"memory.max = {size.limit_mib}M" if limited else "no limit"
     return Case(
@@ -73,6 +90,7 @@ def _case(size: _Size, limited: bool) -> Case:
         ),
         software=("memcached",),
         scores=(Metric("rate", "operations/s", "", +1, rate),),
+        tail=Metric("p99", "p99 latency", "ms", -1, lambda run: None if run.died else p99(run.lines("load"))),
         more=(
             Metric("avg", "average latency", "ms", -1, lambda run: latency(run, "Avg")),
             Metric("max", "worst latency", "ms", -1, lambda run: latency(run, "Max")),

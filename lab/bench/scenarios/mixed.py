@@ -12,14 +12,14 @@ from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 class _Size:
     store: store.Size
     services: int
-    seconds: float
+    requests: int
     memory_mib: int
 
 
 _SIZES = {
-    Scale.SMOKE: _Size(store.SIZES[Scale.SMOKE], 10, 1.5, 768),
-    Scale.CI: _Size(store.SIZES[Scale.CI], 50, 12.0, 1536),
-    Scale.FULL: _Size(store.SIZES[Scale.FULL], 50, 60.0, 16384),
+    Scale.SMOKE: _Size(store.SIZES[Scale.SMOKE], 10, 30_000, 768),
+    Scale.CI: _Size(store.SIZES[Scale.CI], 50, 250_000, 1536),
+    Scale.FULL: _Size(store.SIZES[Scale.FULL], 50, 10_000_000, 16384),
 }
 _CHUNK_MIB = 8
 
@@ -98,7 +98,7 @@ def cases(scale: Scale) -> list[Case]:
     # Each piece is mapped and unmapped by itself, as large arrays are; else the allocator would keep and reuse it.
     batch = Task(
         "batch",
-        Role.LOAD,
+        Role.BESIDE,
         ("{python}", "-I", "-S", "-c", _BATCH),
         group="batch",
         env={"MALLOC_MMAP_THRESHOLD_": "131072"},
@@ -119,7 +119,7 @@ def cases(scale: Scale) -> list[Case]:
                 *tasks,
                 store.server(),
                 batch,
-                store.benchmark("load", Role.LOAD, "set", size.store.keys, 10**9, quiet=True),
+                store.benchmark("load", Role.LOAD, "set", size.store.keys, size.requests),
                 store.PROBE,
             ),
             software=("redis", "python"),
@@ -128,8 +128,10 @@ def cases(scale: Scale) -> list[Case]:
                 Metric("batch", "batch job, MiB per CPU second", "", +1, throughput),
                 Metric("small", "small services, resident", "MiB", -1, resident),
             ),
-            deadline_s=600,
-            duration_s=size.seconds,
+            tail=store.TAIL,
+            more=store.LATENCIES,
+            deadline_s=60 if scale is not Scale.FULL else 600,
             main="redis",
+            tenants=True,
         )
     ]

@@ -2,6 +2,7 @@
 """A limit that comes and goes: does the policy follow without wavering, and how soon?"""
 
 from dataclasses import replace
+from itertools import pairwise
 from statistics import fmean
 
 from lab.bench import readers
@@ -35,17 +36,28 @@ def phase_rate(run: Run, *, limited: bool) -> float | None:
     return fmean(found) if found else None
 
 
-def settling(run: Run) -> float | None:
-    """Mean time from a change of the limit until the request rate reaches 90 % of what the phase ends with, s."""
+def recovery(run: Run) -> float | None:
+    """Mean time from the end of a limit until the rate is 90 % of what it was before there was any, s; the whole phase
+    where it never is."""
     rates = readers.rates(run, "load")
-    times = []
-    for begin, end, _ in _phases(run)[1:]:
-        inside = [(t, rate) for t, rate in rates if begin < t <= end]
-        last = [rate for t, rate in inside if t > (begin + end) / 2]
-        if last:
-            goal = 0.9 * fmean(last)
-            times.append(next((t for t, rate in inside if rate >= goal), end) - begin)
-    return fmean(times) if times else None
+    phases = _phases(run)
+    if not phases:
+        return None
+    begin, end, _ = phases[0]
+    first = [rate for t, rate in rates if (begin + end) / 2 < t <= end]
+    later = [(begin, end) for begin, end, value in phases[1:] if value == "max"]
+    if not first or not later:
+        return None
+    goal = 0.9 * fmean(first)
+    return fmean(
+        next((t for t, rate in rates if begin < t <= end and rate >= goal), end) - begin for begin, end in later
+    )
+
+
+def unserved(run: Run) -> float | None:
+    """Time in which no request was answered, s: what redis-benchmark reports a rate of 0 for."""
+    reports = readers.rates(run, "load")
+    return sum(now - before for (before, _), (now, rate) in pairwise(reports) if rate == 0) if reports else None
 
 
 def cases(scale: Scale) -> list[Case]:
@@ -57,10 +69,15 @@ def cases(scale: Scale) -> list[Case]:
         replace(
             store.case("square", "high", title, size),
             waves=(Wave("redis", "memory.high", ("max", str(size.limit_mib * MIB)), every_ms),),
-            more=(
+            # All requests would hide a limit under which nothing is served: the other phases serve the more of them.
+            scores=(
+                store.rps(),
                 Metric("rps_limited", "requests/s with the limit", "", +1, lambda run: phase_rate(run, limited=True)),
                 Metric("rps_free", "requests/s without", "", +1, lambda run: phase_rate(run, limited=False)),
-                Metric("settling", "time to settle", "s", -1, settling),
+            ),
+            more=(
+                Metric("recovery", "time to recover", "s", -1, recovery),
+                Metric("unserved", "time without an answer", "s", -1, unserved),
                 *store.LATENCIES,
             ),
         )

@@ -68,6 +68,7 @@ def cases(scale: Scale) -> list[Case]:
             ),
             deadline_s=120,
             main="vm",
+            tenants=True,
             lrus=("classic",),
         )
     ]
