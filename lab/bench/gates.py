@@ -97,6 +97,11 @@ def _rated(one: _Judged, score: Metric, found: Regret) -> float:
     return found.value * mine / (mine - POLL_S)
 
 
+def coverage(table: Table, world: World) -> list[Gate]:
+    """Those of huge coverage of the default policy: they hold no time, and so are worth something by themselves."""
+    return _coverage(_Judged(table, world, DEFAULT))
+
+
 def _coverage(one: _Judged) -> list[Gate]:
     if not one.world.case.roomy or not one.table.runs(one.world, "always"):
         return []

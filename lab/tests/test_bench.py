@@ -1,213 +1,33 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The suite's reading of records, statistics, regret, gates, journal and report, on made-up records."""
+"""The suite's regret, gates, plans, scenarios and report, on made-up records."""
 
 import dataclasses
 import json
 import math
 import re
-import tempfile
 import unittest
-from pathlib import Path
-from typing import Any
 
 from lab.bench import (
     compare,
-    execute,
     gates,
     markdown,
     output,
     page,
     published,
-    readers,
-    run,
     scenarios,
     software,
     text,
     variants,
 )
 from lab.bench.arms import ARM, ARMS, SIZES_KIB, USUAL
-from lab.bench.cell import Cell, digest
-from lab.bench.common import COVER_2M, COVER_64K
-from lab.bench.journal import Journal
+from lab.bench.cell import Cell
 from lab.bench.plan import plan
-from lab.bench.run import Run
-from lab.bench.scenarios import memcached, square
-from lab.bench.spec import MIB, Case, Role, Scale
+from lab.bench.spec import MIB, Role, Scale
 from lab.bench.table import Table
 from lab.errors import LabError
 from lab.paths import REPO
-from lab.report.stats import median_interval, ratio_interval
+from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, one, table, thrice
 from lab.tests.test_demo import _Checker
-from lab.vm import Mode
-
-CI = {case.name: case for case in scenarios.cases(Scale.CI)}
-HIGH, FREE, THREADS = CI["redis/set-high"], CI["redis/set-none"], CI["bloat/threads"]
-GROWN = CI["services/grown"]
-ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&", "scale": "ci"}
-
-
-def report(rps: float, p99: float) -> list[str]:
-    """redis-benchmark's, cut to what is read."""
-    return [
-        f"SET: rps={rps} (overall: {rps}) avg_msec=1.0 (overall: 1.0)",
-        "Summary:",
-        f"  throughput summary: {rps:.2f} requests per second",
-        "  latency summary (msec):",
-        "          avg       min       p50       p95       p99       max",
-        f"        3.565     0.592     3.271     5.711     {p99:.3f}    40.000",
-    ]
-
-
-def records(
-    case: Case, rps: float = 50_000.0, p99: float = 12.0, peak_mib: int = 96, large: int = 20, killed: bool = False
-) -> list[dict[str, Any]]:
-    """What a guest sends for a run of 4 s."""
-    zero = dict.fromkeys(("pswpin", "pswpout"), 10) | {"oom_kill": int(killed)}
-    groups = {group.name: [peak_mib * MIB // 2, 0, 0] for group in case.groups}
-    samples = [
-        {"type": "sample", "t_ms": 1000 + 50 * i, "free": 1, "anon": 100 * MIB,
-         "folios": {str(kib): large if kib == 2048 else 0 for kib in SIZES_KIB},
-         "groups": {name: [v[0], 0, 10_000 * i] for name, v in groups.items()}}
-        for i in range(40)
-    ]  # fmt: skip
-    total = {"current": 1, "peak": peak_mib * MIB, "swap": 0, "oom_kills": int(killed), "psi_some_us": 2_000_000,
-             "psi_full_us": 1_000_000, "user_us": 5, "system_us": 6, "stat": {"anon": 1, "anon_thp": 0}}  # fmt: skip
-    decision = {"type": "policy", "event": "decision", "t_ms": 1500, "to": "4K", "why": "headroom"}
-    out = [{"type": "out", "task": "load", "t_ms": 4900, "text": line} for line in ([] if killed else report(rps, p99))]
-    ends = []
-    for task in case.tasks:
-        lives = task.role in (Role.SERVER, Role.BESIDE)
-        dead = killed and task.role is Role.SERVER
-        ends.append({"type": "task", "task": task.name, "started_ms": 1000, "ended_ms": 2000 if dead else 5000,
-                     "code": None if lives else 0, "signal": 9 if lives else None,
-                     "stopped": lives and not dead})  # fmt: skip
-    return [
-        {"type": "begin", "t_ms": 1000, "release": "7.3.4", "oom_kills": 0},
-        *samples,
-        {**decision, "cgroup": f"/{case.main}", "orders": {"fault": 0}},
-        {**decision, "cgroup": "/", "orders": {"fault": 0}},
-        *out,
-        *({"type": "group", "group": group.name, **total} for group in case.groups),
-        *ends,
-        {"type": "end", "t_ms": 5000, "bounded": False, "vmstat": zero},
-    ]
-
-
-def one(case: Case, arm: str, repeat: int = 0, lru: str = "classic", **values: Any) -> Run:
-    return run.read(Cell(case, ARM[arm], lru, repeat), records(case, **values), 20.0)
-
-
-def table(*changed: Run, case: Case = HIGH) -> Table:
-    """All arms of a case three times, alike but for `changed`."""
-    runs = [one(case, arm.key, repeat) for repeat in range(3) for arm in ARMS]
-    cells = {(r.cell.arm.key, r.cell.repeat) for r in changed}
-    return Table([r for r in runs if (r.cell.arm.key, r.cell.repeat) not in cells] + list(changed))
-
-
-def thrice(case: Case, arm: str, **values: Any) -> list[Run]:
-    return [one(case, arm, repeat, **values) for repeat in range(3)]
-
-
-class ReadTest(unittest.TestCase):
-    def test_whole_run(self) -> None:
-        it = one(HIGH, "mthp_ext")
-        self.assertEqual((it.elapsed_s, it.flips("redis"), it.died, execute.fate(it)), (4.0, 1, {}, ""))
-        self.assertAlmostEqual(it.samples[0].stall["redis"], 0.2)
-        self.assertAlmostEqual(it.coverage(64) or 0, 0.4)
-        self.assertEqual(it.ends["load"].ended_s, 4.0)
-
-    def test_coverage_counts_sizes_from_the_least_on(self) -> None:
-        sample = dataclasses.replace(one(HIGH, "always").samples[0], folios={16: 100, 64: 16, 2048: 1}, anon=4 * MIB)
-        it = dataclasses.replace(one(HIGH, "always"), samples=[sample])
-        self.assertEqual((COVER_64K.of(it), COVER_2M.of(it)), (0.75, 0.5))
-
-    def test_killed_run_has_no_rate(self) -> None:
-        it = one(HIGH, "always", killed=True)
-        self.assertEqual((it.died, HIGH.scores[0].of(it)), ({"server": 1.0}, None))
-        self.assertIn("OOM-killed after 1.00 s", execute.fate(it))
-
-    def test_stories_with_holes_are_refused(self) -> None:
-        whole = records(HIGH)
-        for gone in ("begin", "end", "group", "task"):
-            with self.assertRaises(ValueError, msg=gone):
-                run.read(Cell(HIGH, ARM["never"], "classic", 0), [r for r in whole if r["type"] != gone], 1.0)
-
-    def test_a_run_of_which_lines_are_missing_is_refused(self) -> None:
-        cut = {"type": "cut", "task": "load", "t_ms": 2000, "lines": 200_000}
-        with self.assertRaisesRegex(ValueError, "load printed more than 200000 lines"):
-            run.read(Cell(HIGH, ARM["never"], "classic", 0), [*records(HIGH), cut], 1.0)
-
-    def test_a_kill_before_the_measured_time_counts(self) -> None:
-        before = [{**r, "oom_kills": 1} if r["type"] == "begin" else r for r in records(HIGH)]
-        it = run.read(Cell(HIGH, ARM["always"], "classic", 0), before, 1.0)
-        self.assertEqual((it.oom_kills, execute.fate(it)), (1, "1 processes OOM-killed"))
-
-    def test_a_failed_program_is_refused(self) -> None:
-        case = CI["redis/read-none"]
-        for name in ("fill", "load"):
-            broken = [{**r, "code": 1} if r.get("task") == name else r for r in records(case)]
-            with self.assertRaises(ValueError):
-                run.read(Cell(case, ARM["never"], "classic", 0), broken, 1.0)
-
-    def test_a_program_that_fails_for_lack_of_memory_is_a_result(self) -> None:
-        broken = [{**r, "code": 2} if r.get("task") == "load" else r for r in records(THREADS, killed=True)]
-        it = run.read(Cell(THREADS, ARM["always"], "classic", 0), broken, 1.0)
-        self.assertEqual(execute.fate(it), "1 processes OOM-killed")
-
-
-class ReadersTest(unittest.TestCase):
-    def test_report_cut_anywhere_is_no_report(self) -> None:
-        whole = report(83647.01, 7.087)
-        self.assertEqual(readers.benchmark_summary(whole)["p99"], 7.087)
-        for lines in range(len(whole)):
-            self.assertEqual(readers.benchmark_summary(whole[:lines]), {})
-
-    def test_calls(self) -> None:
-        lines = ["cmdstat_setex:calls=5,usec=1", "cmdstat_set:calls=126,usec=9,usec_per_call=1"]
-        self.assertEqual((readers.calls(lines, "set"), readers.calls(lines, "get")), (126, None))
-
-    def test_stopped_run_is_rated_by_what_was_served(self) -> None:
-        it = one(HIGH, "always")
-        output = {"load": [], "info": [(5.0, "cmdstat_set:calls=8000,usec=1")]}
-        # At the moment the server was asked, which is after the measured time.
-        self.assertEqual(HIGH.scores[0].of(dataclasses.replace(it, output=output)), 1600.0)
-
-    def test_memaslap(self) -> None:
-        lines = ["Get Statistics (2 events)", "   Avg:         9", "Total Statistics (5 events)", "   Max:     56328",
-                 "   Avg:       274", "Run time: 0.9s Ops: 50000 TPS: 54514 Net_rate: 56.5M/s"]  # fmt: skip
-        it = dataclasses.replace(one(CI["memcached/max"], "never"), output={"load": [(1.0, line) for line in lines]})
-        self.assertEqual((memcached.rate(it), memcached.latency(it, "Avg")), (54514.0, 0.274))
-        self.assertIsNone(memcached.latency(dataclasses.replace(it, output={}), "Max"))
-
-    def test_rate_between_is_of_that_time_alone(self) -> None:
-        # 100/s for two seconds, then 300/s; the overall rate does not count.
-        lines = [
-            (t, f"SET: rps={100 if t <= 2 else 300}.0 (overall: 9.0) avg") for t in (0.5, 1, 1.5, 2, 2.6, 3, 3.5, 4)
-        ]
-        it = dataclasses.replace(one(HIGH, "never"), output={"load": lines})
-        self.assertAlmostEqual(readers.rate_between(it, "load", 0, 2) or 0, 100)
-        self.assertAlmostEqual(readers.rate_between(it, "load", 2, 4) or 0, 300)
-        self.assertIsNone(readers.rate_between(it, "load", 9, 10))
-        waves = [(0.0, "redis", "max"), (1.0, "redis", "1"), (2.0, "redis", "max"), (4.0, "redis", "1")]
-        it = dataclasses.replace(it, waves=waves)
-        self.assertAlmostEqual(square.phase_rate(it, limited=True) or 0, 100)
-        self.assertAlmostEqual(square.phase_rate(it, limited=False) or 0, 300)
-
-
-class StatisticsTest(unittest.TestCase):
-    def test_intervals_hold_the_median_and_repeat(self) -> None:
-        values = [10.0, 11.0, 12.0, 13.0, 30.0]
-        found = median_interval(values)
-        assert found
-        self.assertTrue(10 <= found.low <= 12 <= found.high <= 30)
-        self.assertEqual(found, median_interval(values))
-        ratio = ratio_interval(values, [10.0, 10.0, 10.0])
-        assert ratio
-        self.assertTrue(1.0 <= ratio.low <= 1.2 <= ratio.high <= 3.0)
-
-    def test_one_run_knows_no_spread(self) -> None:
-        self.assertIsNone(median_interval([1.0]))
-        self.assertIsNone(ratio_interval([1.0, 2.0], [1.0]))
 
 
 class RegretTest(unittest.TestCase):
@@ -276,6 +96,23 @@ class GateTest(unittest.TestCase):
     def test_what_no_static_arm_survives_is_not_asked_of_the_policy(self) -> None:
         runs = [one(HIGH, arm.key, killed=True) for arm in ARMS]
         self.assertEqual(gates.check(Table(runs), counted=False), [])
+
+    def test_without_a_static_arm_a_kill_is_judged_all_the_same(self) -> None:
+        self.assertIn("nothing is killed", self.failed(Table([one(HIGH, "mthp_ext", killed=True)])))
+
+    def test_a_moment_seen_too_late_is_given_back(self) -> None:
+        short = CI["bloat/short"]
+        runs = [one(short, "never"), one(short, "mthp_ext")]
+        late = dataclasses.replace(runs[1].ends["load"], ended_s=4.086)
+        slow = dataclasses.replace(runs[1].ends["load"], ended_s=4.09)
+        for end, failed in ((late, False), (slow, True)):
+            it = Table([runs[0], dataclasses.replace(runs[1], ends={**runs[1].ends, "load": end})])
+            self.assertEqual("elapsed / best static" in self.failed(it), failed)
+
+    def test_only_tenants_are_asked_whether_a_static_arm_suits_all(self) -> None:
+        for name, asked in (("mixed/host", True), ("vmhost/fragmented", True), ("square/high", False)):
+            names = [g.name for g in gates.check(table(case=CI[name]), counted=True)]
+            self.assertEqual(any("suit every tenant" in one for one in names), asked, name)
 
 
 class PlanTest(unittest.TestCase):
@@ -378,6 +215,15 @@ class VariantTest(unittest.TestCase):
         )
         self.assertEqual(compare.ablation(Table([case_of(case, "mthp_ext")])), [])
 
+    def test_what_equal_runs_differ_by_is_no_change(self) -> None:
+        case = CI["roomy/files"]
+        for figure, value, changes in (("p99", 12.9, False), ("p99", 14.0, True), ("rps", 49_500.0, False)):
+            changed: dict[str, Any] = {figure: value}
+            it = Table([case_of(case, "mthp_ext"), case_of(case, "no-cache", **changed)])
+            self.assertEqual(compare.ablation(it)[1][2] != "nothing", changes, changed)
+        mine = [case_of(case, "mthp_ext", repeat, rps=rps) for repeat, rps in enumerate((50_000.0, 45_000.0))]
+        self.assertEqual(compare.ablation(Table([*mine, case_of(case, "no-cache", rps=46_000.0)]))[1][2], "nothing")
+
     def test_a_sweep_is_in_the_order_of_its_values(self) -> None:
         case = CI["roomy/x2"]
         table = Table([case_of(case, key) for key in ("mthp_ext", "limit-share=100", "limit-share=25")])
@@ -395,44 +241,6 @@ class VariantTest(unittest.TestCase):
             table = Table([case_of(case, key) for key in ("mthp_ext", *(f"{option}={one}" for one in sweep.values))])
             [(_, _, rows)] = compare.sweeps(table)
             self.assertEqual(len(rows), 2 + len(sweep.values), option)
-
-
-def case_of(case: Case, key: str, **values: Any) -> Run:
-    """A run of any arm, a variant too."""
-    return run.read(Cell(case, variants.named([key])[0], "classic", 0), records(case, **values), 20.0)
-
-
-class JournalTest(unittest.TestCase):
-    def test_round_trip_and_damage(self) -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            journal = Journal(Path(directory))
-            self.assertIsNone(journal.get("a"))
-            journal.put("a", "label", records(HIGH), 3.5)
-            kept = journal.get("a")
-            assert kept
-            self.assertEqual((kept.records, kept.wall_s), (json.loads(json.dumps(records(HIGH))), 3.5))
-            path = Path(directory) / "a.json.gz"
-            path.write_bytes(path.read_bytes()[:-20])
-            self.assertIsNone(journal.get("a"))
-
-    def test_a_hash_for_all_that_decides(self) -> None:
-        cell = Cell(HIGH, ARM["mthp_ext"], "classic", 0)
-        job = cell.job({"redis-server": "/r", "redis-benchmark": "/b", "redis-cli": "/c"}, "/m")
-        base = digest(cell, job, {"kernel": "1"})
-        self.assertEqual(base, digest(cell, job, {"kernel": "1"}))
-        self.assertNotEqual(base, digest(cell, job, {"kernel": "2"}))
-        self.assertNotEqual(base, digest(cell, {**job, "deadline_ms": 1}, {"kernel": "1"}))
-        self.assertNotEqual(base, digest(dataclasses.replace(cell, repeat=1), job, {"kernel": "1"}))
-
-    def test_a_changed_policy_repeats_its_own_arms_only(self) -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            binary = Path(directory, "mthp_ext")
-            binary.write_bytes(b"one")
-            world = execute.World(binary, Mode.ICOUNT, binary, binary, Journal(Path(directory)), False)
-            mine = world.parts(Cell(HIGH, ARM["mthp_ext"], "classic", 0), software.Payload())
-            theirs = world.parts(Cell(HIGH, ARM["never"], "classic", 0), software.Payload())
-            self.assertIn("mthp_ext", mine)
-            self.assertNotIn("mthp_ext", theirs)
 
 
 class ReportTest(unittest.TestCase):

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Made-up records of guests, and runs read from them, for the tests of the benchmark suite."""
+
+from typing import Any
+
+from lab.bench import run, scenarios, variants
+from lab.bench.arms import ARM, ARMS, SIZES_KIB
+from lab.bench.cell import Cell
+from lab.bench.run import Run
+from lab.bench.spec import MIB, Case, Role, Scale
+from lab.bench.table import Table
+
+CI = {case.name: case for case in scenarios.cases(Scale.CI)}
+HIGH, FREE, THREADS = CI["redis/set-high"], CI["redis/set-none"], CI["bloat/threads"]
+GROWN = CI["services/grown"]
+ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&", "scale": "ci"}
+
+
+def report(rps: float, p99: float) -> list[str]:
+    """redis-benchmark's, cut to what is read."""
+    return [
+        f"SET: rps={rps} (overall: {rps}) avg_msec=1.0 (overall: 1.0)",
+        "Summary:",
+        f"  throughput summary: {rps:.2f} requests per second",
+        "  latency summary (msec):",
+        "          avg       min       p50       p95       p99       max",
+        f"        3.565     0.592     3.271     5.711     {p99:.3f}    40.000",
+    ]
+
+
+def records(
+    case: Case, rps: float = 50_000.0, p99: float = 12.0, peak_mib: int = 96, large: int = 20, killed: bool = False
+) -> list[dict[str, Any]]:
+    """What a guest sends for a run of 4 s."""
+    zero = dict.fromkeys(("pswpin", "pswpout"), 10) | {"oom_kill": int(killed)}
+    groups = {group.name: [peak_mib * MIB // 2, 0, 0] for group in case.groups}
+    samples = [
+        {"type": "sample", "t_ms": 1000 + 50 * i, "free": 1, "anon": 100 * MIB,
+         "folios": {str(kib): large if kib == 2048 else 0 for kib in SIZES_KIB},
+         "groups": {name: [v[0], 0, 10_000 * i] for name, v in groups.items()}}
+        for i in range(40)
+    ]  # fmt: skip
+    total = {"current": 1, "peak": peak_mib * MIB, "swap": 0, "oom_kills": int(killed), "psi_some_us": 2_000_000,
+             "psi_full_us": 1_000_000, "user_us": 5, "system_us": 6, "stat": {"anon": 1, "anon_thp": 0}}  # fmt: skip
+    decision = {"type": "policy", "event": "decision", "t_ms": 1500, "to": "4K", "why": "headroom"}
+    out = [{"type": "out", "task": "load", "t_ms": 4900, "text": line} for line in ([] if killed else report(rps, p99))]
+    ends = []
+    for task in case.tasks:
+        lives = task.role in (Role.SERVER, Role.BESIDE)
+        dead = killed and task.role is Role.SERVER
+        ends.append({"type": "task", "task": task.name, "started_ms": 1000, "ended_ms": 2000 if dead else 5000,
+                     "code": None if lives else 0, "signal": 9 if lives else None,
+                     "stopped": lives and not dead})  # fmt: skip
+    return [
+        {"type": "begin", "t_ms": 1000, "release": "7.3.4", "oom_kills": 0},
+        *samples,
+        {**decision, "cgroup": f"/{case.main}", "orders": {"fault": 0}},
+        {**decision, "cgroup": "/", "orders": {"fault": 0}},
+        *out,
+        *({"type": "group", "group": group.name, **total} for group in case.groups),
+        *ends,
+        {"type": "end", "t_ms": 5000, "bounded": False, "vmstat": zero},
+    ]
+
+
+def one(case: Case, arm: str, repeat: int = 0, lru: str = "classic", **values: Any) -> Run:
+    return run.read(Cell(case, ARM[arm], lru, repeat), records(case, **values), 20.0)
+
+
+def table(*changed: Run, case: Case = HIGH) -> Table:
+    """All arms of a case three times, alike but for `changed`."""
+    runs = [one(case, arm.key, repeat) for repeat in range(3) for arm in ARMS]
+    cells = {(r.cell.arm.key, r.cell.repeat) for r in changed}
+    return Table([r for r in runs if (r.cell.arm.key, r.cell.repeat) not in cells] + list(changed))
+
+
+def thrice(case: Case, arm: str, **values: Any) -> list[Run]:
+    return [one(case, arm, repeat, **values) for repeat in range(3)]
+
+
+def case_of(case: Case, key: str, repeat: int = 0, **values: Any) -> Run:
+    """A run of any arm, a variant too."""
+    return run.read(Cell(case, variants.named([key])[0], "classic", repeat), records(case, **values), 20.0)

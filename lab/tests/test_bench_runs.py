@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The suite's reading of records, its statistics, and what keeps runs, on made-up records."""
+
+import dataclasses
+import errno
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from lab import schedule
+from lab.bench import execute, readers, run, software
+from lab.bench.arms import ARM
+from lab.bench.cell import Cell, digest
+from lab.bench.common import COVER_2M, COVER_64K
+from lab.bench.journal import Journal
+from lab.bench.scenarios import memcached, square
+from lab.bench.spec import MIB
+from lab.errors import Exit, LabError
+from lab.report.stats import ENOUGH, median_interval, ratio_interval
+from lab.tests.bench_runs import CI, HIGH, THREADS, one, records, report
+from lab.vm import Mode
+
+
+class ReadTest(unittest.TestCase):
+    def test_whole_run(self) -> None:
+        it = one(HIGH, "mthp_ext")
+        self.assertEqual((it.elapsed_s, it.flips("redis"), it.died, execute.fate(it)), (4.0, 1, {}, ""))
+        self.assertAlmostEqual(it.samples[0].stall["redis"], 0.2)
+        self.assertAlmostEqual(it.coverage(64) or 0, 0.4)
+        self.assertEqual(it.ends["load"].ended_s, 4.0)
+
+    def test_coverage_counts_sizes_from_the_least_on(self) -> None:
+        sample = dataclasses.replace(one(HIGH, "always").samples[0], folios={16: 100, 64: 16, 2048: 1}, anon=4 * MIB)
+        it = dataclasses.replace(one(HIGH, "always"), samples=[sample])
+        self.assertEqual((COVER_64K.of(it), COVER_2M.of(it)), (0.75, 0.5))
+
+    def test_killed_run_has_no_rate(self) -> None:
+        it = one(HIGH, "always", killed=True)
+        self.assertEqual((it.died, HIGH.scores[0].of(it)), ({"server": 1.0}, None))
+        self.assertIn("OOM-killed after 1.00 s", execute.fate(it))
+
+    def test_stories_with_holes_are_refused(self) -> None:
+        whole = records(HIGH)
+        for gone in ("begin", "end", "group", "task"):
+            with self.assertRaises(ValueError, msg=gone):
+                run.read(Cell(HIGH, ARM["never"], "classic", 0), [r for r in whole if r["type"] != gone], 1.0)
+
+    def test_a_run_of_which_lines_are_missing_is_refused(self) -> None:
+        cut = {"type": "cut", "task": "load", "t_ms": 2000, "lines": 200_000}
+        with self.assertRaisesRegex(ValueError, "load printed more than 200000 lines"):
+            run.read(Cell(HIGH, ARM["never"], "classic", 0), [*records(HIGH), cut], 1.0)
+
+    def test_a_kill_before_the_measured_time_counts(self) -> None:
+        before = [{**r, "oom_kills": 1} if r["type"] == "begin" else r for r in records(HIGH)]
+        it = run.read(Cell(HIGH, ARM["always"], "classic", 0), before, 1.0)
+        self.assertEqual((it.oom_kills, execute.fate(it)), (1, "1 processes OOM-killed"))
+
+    def test_a_failed_program_is_refused(self) -> None:
+        case = CI["redis/read-none"]
+        for name in ("fill", "load"):
+            broken = [{**r, "code": 1} if r.get("task") == name else r for r in records(case)]
+            with self.assertRaises(ValueError):
+                run.read(Cell(case, ARM["never"], "classic", 0), broken, 1.0)
+
+    def test_a_server_that_dies_for_no_lack_of_memory_is_refused(self) -> None:
+        dead = [{**r, "ended_ms": 2000, "signal": 11, "stopped": False} if r.get("task") == "server" else r
+                for r in records(HIGH)]  # fmt: skip
+        with self.assertRaisesRegex(ValueError, "server failed"):
+            run.read(Cell(HIGH, ARM["always"], "classic", 0), dead, 1.0)
+
+    def test_a_program_beside_the_load_that_ends_by_itself_is_refused(self) -> None:
+        case = CI["redis/read-none"]
+        gone = [{**r, "code": 0, "stopped": False} if r.get("task") == "writes" else r for r in records(case)]
+        with self.assertRaisesRegex(ValueError, "writes failed"):
+            run.read(Cell(case, ARM["never"], "classic", 0), gone, 1.0)
+
+    def test_a_program_that_fails_for_lack_of_memory_is_a_result(self) -> None:
+        broken = [{**r, "code": 2} if r.get("task") == "load" else r for r in records(THREADS, killed=True)]
+        it = run.read(Cell(THREADS, ARM["always"], "classic", 0), broken, 1.0)
+        self.assertEqual(execute.fate(it), "1 processes OOM-killed")
+
+
+class ReadersTest(unittest.TestCase):
+    def test_report_cut_anywhere_is_no_report(self) -> None:
+        whole = report(83647.01, 7.087)
+        self.assertEqual(readers.benchmark_summary(whole)["p99"], 7.087)
+        for lines in range(len(whole)):
+            self.assertEqual(readers.benchmark_summary(whole[:lines]), {})
+
+    def test_calls(self) -> None:
+        lines = ["cmdstat_setex:calls=5,usec=1", "cmdstat_set:calls=126,usec=9,usec_per_call=1"]
+        self.assertEqual((readers.calls(lines, "set"), readers.calls(lines, "get")), (126, None))
+
+    def test_stopped_run_is_rated_by_what_was_served(self) -> None:
+        it = one(HIGH, "always")
+        output = {"load": [], "info": [(5.0, "cmdstat_set:calls=8000,usec=1")]}
+        # At the moment the server was asked, which is after the measured time.
+        self.assertEqual(HIGH.scores[0].of(dataclasses.replace(it, output=output)), 1600.0)
+
+    def test_memaslap(self) -> None:
+        lines = ["Get Statistics (2 events)", "   Avg:         9", "Total Statistics (5 events)", "   Max:     56328",
+                 "   Avg:       274", "Run time: 0.9s Ops: 50000 TPS: 54514 Net_rate: 56.5M/s"]  # fmt: skip
+        it = dataclasses.replace(one(CI["memcached/max"], "never"), output={"load": [(1.0, line) for line in lines]})
+        self.assertEqual((memcached.rate(it), memcached.latency(it, "Avg")), (54514.0, 0.274))
+        self.assertIsNone(memcached.latency(dataclasses.replace(it, output={}), "Max"))
+
+    def test_memaslap_histogram(self) -> None:
+        # 98 operations from 256 us on, 2 from 1024 us on: the 99th is the first of these two.
+        lines = ["Get Statistics (9 events)", "       4:        0        0        0        9",
+                 "Total Statistics (100 events)", "   Log2 Dist:", "       8:        0       98        0        2",
+                 "      12:        0"]  # fmt: skip
+        self.assertAlmostEqual(memcached.p99(lines) or 0, 1.024 * 2**0.5, places=3)
+        self.assertIsNone(memcached.p99(lines[:2]))
+        self.assertAlmostEqual(
+            memcached.p99([*lines[2:4], "       8:        0      100"]) or 0, 0.256 * 2**0.99, places=3
+        )
+
+    def test_recovery_and_time_without_an_answer(self) -> None:
+        # 100/s, nothing under a limit, then half of it for a second and 95 from there on.
+        steps = [(0.5, 100), (1.0, 100), (1.5, 0), (2.0, 0), (2.5, 50), (3.0, 50), (3.5, 95), (4.0, 95)]
+        lines = [(t, f"SET: rps={rate}.0 (overall: 9.0) avg") for t, rate in steps]
+        waves = [(0.0, "redis", "max"), (1.0, "redis", "1"), (2.0, "redis", "max"), (4.0, "redis", "1")]
+        it = dataclasses.replace(one(HIGH, "never"), output={"load": lines}, waves=waves)
+        self.assertAlmostEqual(square.recovery(it) or 0, 1.5)
+        self.assertAlmostEqual(square.unserved(it) or 0, 1.0)
+        never = dataclasses.replace(it, output={"load": lines[:6]})
+        self.assertAlmostEqual(square.recovery(never) or 0, 2.0, msg="the whole phase")
+
+    def test_rate_between_is_of_that_time_alone(self) -> None:
+        # 100/s for two seconds, then 300/s; the overall rate does not count.
+        lines = [
+            (t, f"SET: rps={100 if t <= 2 else 300}.0 (overall: 9.0) avg") for t in (0.5, 1, 1.5, 2, 2.6, 3, 3.5, 4)
+        ]
+        it = dataclasses.replace(one(HIGH, "never"), output={"load": lines})
+        self.assertAlmostEqual(readers.rate_between(it, "load", 0, 2) or 0, 100)
+        self.assertAlmostEqual(readers.rate_between(it, "load", 2, 4) or 0, 300)
+        self.assertIsNone(readers.rate_between(it, "load", 9, 10))
+        waves = [(0.0, "redis", "max"), (1.0, "redis", "1"), (2.0, "redis", "max"), (4.0, "redis", "1")]
+        it = dataclasses.replace(it, waves=waves)
+        self.assertAlmostEqual(square.phase_rate(it, limited=True) or 0, 100)
+        self.assertAlmostEqual(square.phase_rate(it, limited=False) or 0, 300)
+
+
+class StatisticsTest(unittest.TestCase):
+    def test_intervals_hold_the_median_and_repeat(self) -> None:
+        values = [10.0, 11.0, 11.5, 12.5, 13.0, 30.0]
+        self.assertEqual(len(values), ENOUGH)
+        found = median_interval(values)
+        assert found
+        self.assertTrue(10 <= found.low <= 12 <= found.high <= 30)
+        self.assertEqual(found, median_interval(values))
+        ratio = ratio_interval(values, [10.0] * ENOUGH)
+        assert ratio
+        self.assertTrue(1.0 <= ratio.low <= 1.2 <= ratio.high <= 3.0)
+
+    def test_few_runs_have_a_range(self) -> None:
+        found, ratio = median_interval([3.0, 1.0, 2.0]), ratio_interval([3.0, 2.0], [1.0, 2.0])
+        assert found and ratio
+        self.assertEqual((found.low, found.high), (1.0, 3.0))
+        self.assertEqual((ratio.low, ratio.high), (1.0, 3.0))
+
+    def test_one_run_knows_no_spread(self) -> None:
+        self.assertIsNone(median_interval([1.0]))
+        self.assertIsNone(ratio_interval([1.0, 2.0], [1.0]))
+
+
+class JournalTest(unittest.TestCase):
+    def test_round_trip_and_damage(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            journal = Journal(Path(directory))
+            self.assertIsNone(journal.get("a"))
+            journal.put("a", "label", records(HIGH), 3.5)
+            kept = journal.get("a")
+            assert kept
+            self.assertEqual((kept.records, kept.wall_s), (json.loads(json.dumps(records(HIGH))), 3.5))
+            path = Path(directory) / "a.json.gz"
+            whole = path.read_bytes()
+            path.write_bytes(whole[:-20])
+            self.assertIsNone(journal.get("a"))
+            for at in range(12, len(whole), 7):
+                path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+                # Gzip's own header holds a name that nobody reads.
+                self.assertIn(journal.get("a"), (None, kept), at)
+
+    def test_no_room_is_an_error_that_names_the_file(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            full = OSError(errno.ENOSPC, "No space left on device")
+            with (
+                mock.patch("lab.bench.journal.json.dump", side_effect=full),
+                self.assertRaisesRegex(LabError, "a.json.gz: No space"),
+            ):
+                Journal(Path(directory)).put("a", "label", [], 1.0)
+            self.assertEqual(list(Path(directory).iterdir()), [])
+
+    def test_a_kept_run_that_makes_no_sense_is_measured_again(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            binary = Path(directory, "mthp_ext")
+            binary.write_bytes(b"one")
+            world = execute.World(binary, Mode.ICOUNT, binary, binary, Journal(Path(directory)), False)
+            cell = Cell(HIGH, ARM["never"], "classic", 0)
+            payload = (dict.fromkeys(("redis-server", "redis-benchmark", "redis-cli"), binary),)
+            with (
+                mock.patch("lab.bench.execute.software.merge", return_value=software.Payload(*payload)),
+                mock.patch("lab.bench.execute.vm.run", side_effect=LabError(Exit.QEMU, "booted")),
+                self.assertRaisesRegex(LabError, "booted"),
+            ):
+                assert world.journal
+                world.journal.put(execute._prepare(cell, world)[2], "label", records(HIGH)[1:], 1.0)
+                execute.run_cell(cell, world, schedule.Progress(1, live=False))
+
+    def test_a_hash_for_all_that_decides(self) -> None:
+        cell = Cell(HIGH, ARM["mthp_ext"], "classic", 0)
+        job = cell.job({"redis-server": "/r", "redis-benchmark": "/b", "redis-cli": "/c"}, "/m")
+        base = digest(cell, job, {"kernel": "1"})
+        self.assertEqual(base, digest(cell, job, {"kernel": "1"}))
+        self.assertNotEqual(base, digest(cell, job, {"kernel": "2"}))
+        self.assertNotEqual(base, digest(cell, {**job, "deadline_ms": 1}, {"kernel": "1"}))
+        self.assertNotEqual(base, digest(dataclasses.replace(cell, repeat=1), job, {"kernel": "1"}))
+
+    def test_a_changed_policy_repeats_its_own_arms_only(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            binary = Path(directory, "mthp_ext")
+            binary.write_bytes(b"one")
+            world = execute.World(binary, Mode.ICOUNT, binary, binary, Journal(Path(directory)), False)
+            mine = world.parts(Cell(HIGH, ARM["mthp_ext"], "classic", 0), software.Payload())
+            theirs = world.parts(Cell(HIGH, ARM["never"], "classic", 0), software.Payload())
+            self.assertIn("mthp_ext", mine)
+            self.assertNotIn("mthp_ext", theirs)
+
+
+class ScheduleTest(unittest.TestCase):
+    def test_what_the_host_fails_is_an_error_and_the_others_go_on(self) -> None:
+        def work(item: int) -> int:
+            if item == 1:
+                raise OSError(errno.ENOSPC, "No space left on device", "/somewhere")
+            return item
+
+        finished = schedule.run_all([0, 1, 2], work, lambda *_: None, 2)
+        self.assertEqual((finished.runs, finished.interrupted), ([0, 2], False))
+        self.assertEqual([error.code for error in finished.errors], [Exit.HOST])
+        self.assertIn("/somewhere", str(finished.errors[0]))
+
+
+if __name__ == "__main__":
+    unittest.main()
