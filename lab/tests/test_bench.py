@@ -6,6 +6,7 @@ import json
 import math
 import re
 import unittest
+from typing import Any
 
 from lab.bench import (
     compare,
