@@ -12,6 +12,7 @@ from lab import programs, qemu, schedule, vm
 from lab.bench import software
 from lab.bench.cell import Cell, digest
 from lab.bench.journal import Journal
+from lab.bench.payload import Payload
 from lab.bench.run import Run, read
 from lab.errors import Exit, LabError
 
@@ -32,7 +33,7 @@ class World:
     fresh: bool = False
     """Measure again what the journal has."""
 
-    def parts(self, cell: Cell, payload: software.Payload) -> dict[str, str]:
+    def parts(self, cell: Cell, payload: Payload) -> dict[str, str]:
         """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
         arms outlive a change of the policies."""
         found = {
@@ -46,7 +47,7 @@ class World:
         return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload, self.guest, *mine)}
 
 
-def _prepare(cell: Cell, world: World) -> tuple[software.Payload, dict[str, Any], str]:
+def _prepare(cell: Cell, world: World) -> tuple[Payload, dict[str, Any], str]:
     """What the guest gets, the cell as it reads it, and the hash of all that decides what the run measures."""
     payload = software.merge(cell.case.software)
     paths = {name: str(path) for name, path in payload.paths.items()}
@@ -85,7 +86,7 @@ def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
     return run
 
 
-def _vm_job(cell: Cell, world: World, payload: software.Payload, job: Mapping[str, Any]) -> vm.Job:
+def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) -> vm.Job:
     return vm.Job(
         kernel=world.kernel,
         argv=["/init", "bench", "/lab/cell.json"],

@@ -2,40 +2,15 @@
 """The programs and files that cases take into their guests, by name."""
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import cache as remember
 from pathlib import Path
 
 from lab import initramfs, proc, programs
-from lab.bench import packages
+from lab.bench import compiler, packages
+from lab.bench.payload import Payload, tool
 from lab.errors import Exit, LabError
-from lab.kernel import source
-from lab.lock import locked
 from lab.paths import REPO
-
-
-@dataclass(frozen=True)
-class Payload:
-    """What one piece of software brings."""
-
-    paths: dict[str, Path] = field(default_factory=dict)
-    """Name that tasks use -> host binary, kept at its path with the libraries it loads."""
-    programs: tuple[Path, ...] = ()
-    """More binaries and shared objects, which no task names."""
-    files: dict[str, Path] = field(default_factory=dict)
-    """Guest path -> host file."""
-    data: dict[str, bytes] = field(default_factory=dict)
-    """Guest path -> content."""
-
-
-def tool(name: str) -> Path:
-    """A program of the host; LabError if it is not installed."""
-    found = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-    if found is None:
-        raise LabError(Exit.HOST, f"{name} is not installed; run `make setup`")
-    return Path(found).resolve()
 
 
 def _redis() -> Payload:
@@ -76,42 +51,6 @@ def _python() -> Payload:
     )
 
 
-_MAKEFILE = b"""
-all: $(FILES:=.o)
-%.o: /src/tools/lib/bpf/%.c
-	$(CC) -O2 -I/src/tools/lib/bpf -I/src/tools/include -I/src/tools/include/uapi \\
-		-D_GNU_SOURCE -D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64 -c -o $@ $<
-"""
-
-
-def _compiler() -> Payload:
-    """gcc as far as object files, make, and libbpf of the kernel's source with every header it includes."""
-    with locked("kernel"):
-        tree = source.get().tree
-    gcc = tool("gcc")
-
-    def answer(*argv: str, where: Path | None = None) -> str:
-        return proc.output([str(gcc), *argv], what="asking gcc", code=Exit.HOST, cwd=where).strip()
-
-    # Debian has it under a longer name, which gcc does not look for.
-    assembler = tool(Path(answer("-print-prog-name=as")).name)
-    sources = sorted((tree / "tools" / "lib" / "bpf").glob("*.c"))
-    include = [f"-I{tree / 'tools' / place}" for place in ("lib/bpf", "include", "include/uapi")]
-    # Some headers are included by others only when the compiler optimises.
-    rules = answer("-M", "-O2", "-D_GNU_SOURCE", *include, *(str(path) for path in sources))
-    headers = {Path(word) for word in rules.replace("\\", " ").split() if word.endswith(".h")}
-    files = {str(path): path for path in headers if not path.is_relative_to(tree)}
-    for path in [*sources, *headers]:
-        if path.is_relative_to(tree):
-            files[f"/src/{path.resolve().relative_to(tree.resolve())}"] = path
-    return Payload(
-        {"gcc": gcc, "make": tool("make")},
-        (Path(answer("-print-prog-name=cc1")), assembler),
-        {"/usr/bin/as": assembler, **files},
-        {"/lab/Makefile": _MAKEFILE},
-    )
-
-
 _MEMASLAP = b"key\n24 24 1\nvalue\n1024 1024 1\ncmd\n0 0.5\n1 0.5\n"
 """Keys of 24 bytes, values of 1024, half SET and half GET."""
 
@@ -135,7 +74,8 @@ _SOFTWARE: dict[str, Callable[[], Payload]] = {
     "stress": _stress,
     "shell": _shell,
     "python": _python,
-    "compiler": _compiler,
+    "compiler": compiler.libbpf,
+    "kernel": compiler.kernel,
     "memcached": _memcached,
     "qemu": _qemu,
 }

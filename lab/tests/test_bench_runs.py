@@ -10,11 +10,12 @@ from pathlib import Path
 from unittest import mock
 
 from lab import schedule
-from lab.bench import execute, readers, run, software
+from lab.bench import execute, readers, run
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell, digest
 from lab.bench.common import COVER_2M, COVER_64K
 from lab.bench.journal import Journal
+from lab.bench.payload import Payload
 from lab.bench.scenarios import memcached, square
 from lab.bench.spec import MIB
 from lab.errors import Exit, LabError
@@ -202,7 +203,7 @@ class JournalTest(unittest.TestCase):
             cell = Cell(HIGH, ARM["never"], "classic", 0)
             payload = (dict.fromkeys(("redis-server", "redis-benchmark", "redis-cli"), binary),)
             with (
-                mock.patch("lab.bench.execute.software.merge", return_value=software.Payload(*payload)),
+                mock.patch("lab.bench.execute.software.merge", return_value=Payload(*payload)),
                 mock.patch("lab.bench.execute.vm.run", side_effect=LabError(Exit.QEMU, "booted")),
                 self.assertRaisesRegex(LabError, "booted"),
             ):
@@ -224,8 +225,8 @@ class JournalTest(unittest.TestCase):
             binary = Path(directory, "mthp_ext")
             binary.write_bytes(b"one")
             world = execute.World(binary, Mode.ICOUNT, binary, binary, Journal(Path(directory)), False)
-            mine = world.parts(Cell(HIGH, ARM["mthp_ext"], "classic", 0), software.Payload())
-            theirs = world.parts(Cell(HIGH, ARM["never"], "classic", 0), software.Payload())
+            mine = world.parts(Cell(HIGH, ARM["mthp_ext"], "classic", 0), Payload())
+            theirs = world.parts(Cell(HIGH, ARM["never"], "classic", 0), Payload())
             self.assertIn("mthp_ext", mine)
             self.assertNotIn("mthp_ext", theirs)
 

@@ -1,51 +1,59 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A compiler at work: processes that live for a second, each with some ten MiB; libbpf of the kernel as the source."""
+"""A compiler at work: processes that live for a second, each with some ten MiB. libbpf of the kernel as the source; at
+scale full the kernel itself."""
+
+from dataclasses import dataclass
 
 from lab.bench import readers
 from lab.bench.common import MAIN_SYSTEM, MAIN_USER
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
-_SMALL = "hashmap strset nlattr zip"
-_SOME = "btf btf_dump elf gen_loader hashmap linker nlattr zip"
-_MOST = (
-    "bpf bpf_prog_linfo btf btf_dump btf_iter btf_relocate elf features gen_loader hashmap libbpf_probes linker "
-    "netlink nlattr relo_core ringbuf strset usdt zip"
-)
+
+@dataclass(frozen=True)
+class _Size:
+    files: str | None
+    """Of libbpf; None: the kernel."""
+    jobs: int
+    limit_mib: int
+    machine: Machine
+    deadline_s: int
+
+
 _SIZES = {
-    # files, memory.high in MiB
-    Scale.SMOKE: (_SMALL, 16),
-    Scale.CI: (_SOME, 48),
-    Scale.FULL: (f"{_MOST} libbpf", 64),
+    Scale.SMOKE: _Size("hashmap strset nlattr zip", 4, 16, Machine(1024, 512), 300),
+    Scale.CI: _Size("btf btf_dump elf gen_loader hashmap linker nlattr zip", 4, 48, Machine(1024, 512), 300),
+    Scale.FULL: _Size(None, 16, 512, Machine(6144, 4096, disk_mib=512), 3600),
 }
 
 
-def _case(files: str, limit_mib: int | None) -> Case:
-    where = "no limit" if limit_mib is None else f"memory.high = {limit_mib}M"
+def _case(size: _Size, limited: bool) -> Case:
+    where = f"memory.high = {size.limit_mib}M" if limited else "no limit"
+    what = "the kernel" if size.files is None else f"{len(size.files.split())} files of libbpf"
+    target = () if size.files is None else (f"FILES={size.files}",)
     return Case(
         scenario="kernbench",
-        key="none" if limit_mib is None else "high",
-        title=f"gcc builds {len(files.split())} files of libbpf with -j4, {where}",
-        machine=Machine(1024, 512),
-        groups=(Group("build", {} if limit_mib is None else {"memory.high": limit_mib * MIB}),),
+        key="high" if limited else "none",
+        title=f"gcc builds {what} with -j{size.jobs}, {where}",
+        machine=size.machine,
+        groups=(Group("build", {"memory.high": size.limit_mib * MIB} if limited else {}),),
         tasks=(
             Task(
                 "load",
                 Role.LOAD,
-                ("{make}", "--silent", "-j4", "-C", "/tmp", "-f", "/lab/Makefile", "CC={gcc}", f"FILES={files}"),
+                ("{make}", "--silent", f"-j{size.jobs}", "-C", "/tmp", "-f", "/lab/Makefile", "CC={gcc}", *target),
                 group="build",
                 env={"PATH": "/usr/bin:/bin"},
             ),
         ),
-        software=("compiler",),
+        software=("kernel" if size.files is None else "compiler",),
         scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
         more=(MAIN_USER, MAIN_SYSTEM),
-        deadline_s=300,
+        deadline_s=size.deadline_s,
         main="build",
-        roomy=limit_mib is None,
+        roomy=not limited,
     )
 
 
 def cases(scale: Scale) -> list[Case]:
     """Without a limit, and with one."""
-    files, limit_mib = _SIZES[scale]
-    return [_case(files, None), _case(files, limit_mib)]
+    return [_case(_SIZES[scale], limited) for limited in (False, True)]
