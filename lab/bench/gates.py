@@ -20,6 +20,7 @@ PEAK_NEVER = "<= 1.05"
 """Of `never`, where memory is what the case is about."""
 POLL_S = 0.005
 """How exactly the guest knows when a task ended (POLL of lab/guest/src/bench/mod.rs)."""
+HUGE_MIB = 2
 BATCH_MIB = 64 * 4 / 1024
 """What a cgroup is charged at a time (the kernel's MEMCG_CHARGE_BATCH, in pages of 4 KiB): by this much the memory of
 equal cgroups may differ, on one processor."""
@@ -105,9 +106,14 @@ def coverage(table: Table, world: World) -> list[Gate]:
 def _coverage(one: _Judged) -> list[Gate]:
     if not one.world.case.roomy or not one.table.runs(one.world, "always"):
         return []
-    return [
-        one.gate(f"{metric.label} / always", one.ratio(metric, "always"), COVERAGE) for metric in (COVER_64K, COVER_2M)
-    ]
+    return [one.gate(f"{metric.label} / always", _covered(one, metric), COVERAGE) for metric in (COVER_64K, COVER_2M)]
+
+
+def _covered(one: _Judged, metric: Metric) -> float | None:
+    """Compared with `always`; one huge page more or less is chance."""
+    mine, its = one.table.median(one.world, one.arm, metric), one.table.median(one.world, "always", metric)
+    peak = one.table.median(one.world, one.arm, PEAK_ANON)
+    return (mine + HUGE_MIB / peak) / its if mine is not None and its and peak else None
 
 
 def _memory(one: _Judged) -> list[Gate]:

@@ -76,10 +76,13 @@ class GateTest(unittest.TestCase):
             (HIGH, {"p99": 14.0}, "p99 latency / always"),
             (HIGH, {"killed": True}, "nothing is killed"),
             (HIGH, {"peak_mib": 99}, "peak resident / always"),
-            (FREE, {"large": 17}, "2M folios / always"),
+            (FREE, {"large": 16}, "2M folios / always"),
             (THREADS, {"peak_mib": 102}, "peak resident / never"),
         ):
             self.assertIn(name, self.failed(table(*thrice(case, "mthp_ext", **values), case=case)))
+
+    def test_a_huge_page_less_is_chance(self) -> None:
+        self.assertEqual(self.failed(table(*thrice(FREE, "mthp_ext", large=17), case=FREE)), "")
 
     def test_without_counted_time_only_events_are_judged(self) -> None:
         slow = table(*thrice(HIGH, "mthp_ext", rps=1.0))
