@@ -59,10 +59,10 @@ ARMS = (
         "always",
         writes=((f"{THP}/shrink_underused", "1"), (f"{THP}/khugepaged/max_ptes_none", "409")),
     ),
+    Arm("mthp_ext", "always+mthp_ext", "the default policy", "always", policy=()),
     Arm("reactive", "always+reactive", "the proposal's rule", "always", policy=("--policy", "reactive")),
     Arm("headroom", "always+headroom", "by the distance to the limit", "always", policy=("--policy", "headroom")),
     Arm("fixed", "always+fixed 64K", "64 KiB at most", "always", policy=("--policy", "fixed", "--max-order", "4")),
-    Arm("mthp_ext", "always+mthp_ext", "the default policy", "always", policy=()),
     _preset("database", "the preset for databases with snapshots: 64 KiB at most"),
     _preset("small-services", "the preset for many small processes"),
 )

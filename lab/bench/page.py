@@ -99,7 +99,8 @@ def heat_colour(value: float) -> str:
 def _heat_map(table: Table) -> str:
     arms = [arm for arm in ARMS if any(table.runs(world, arm.key) for world in table.worlds)]
     first_policy = next((arm for arm in arms if not arm.static), None)
-    head = "".join(f"<th{_border(arm, first_policy)}>{escape(arm.label)}</th>" for arm in arms)
+    # A label may break, or a dozen arms would not fit the page.
+    head = "".join(f"<th{_border(arm, first_policy)}>{escape(arm.label).replace('+', '+<wbr>')}</th>" for arm in arms)
     rows = []
     for world in table.worlds:
         for score in world.case.scores:
