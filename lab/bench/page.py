@@ -100,7 +100,7 @@ def _heat_map(table: Table) -> str:
     arms = [arm for arm in ARMS if any(table.runs(world, arm.key) for world in table.worlds)]
     first_policy = next((arm for arm in arms if not arm.static), None)
     # A label may break, or a dozen arms would not fit the page.
-    head = "".join(f"<th{_border(arm, first_policy)}>{escape(arm.label).replace('+', '+<wbr>')}</th>" for arm in arms)
+    head = "".join(f"<th{_border(arm, first_policy)}>{escape(arm.label).replace('+', '+&#8203;')}</th>" for arm in arms)
     rows = []
     for world in table.worlds:
         for score in world.case.scores:
