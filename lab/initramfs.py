@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +30,7 @@ def parse_ldd(text: str) -> list[Path]:
     return [Path(os.path.normpath(match[1])) for line in text.splitlines() if (match := _LIBRARY.match(line))]
 
 
+@cache
 def libraries(program: Path) -> list[Path]:
     """The shared libraries `program` needs, found by the host's own loader; empty for a static one."""
     done = subprocess.run(

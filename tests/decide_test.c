@@ -371,7 +371,4 @@ static const struct test tests[] = {
 	TEST(rules_compose_by_and),
 };
 
-int main(int argc, char **argv)
-{
-	return run_tests(tests, sizeof(tests) / sizeof(tests[0]), argc, argv);
-}
+RUN_TESTS(tests)

@@ -182,7 +182,4 @@ static const struct test tests[] = {
 	TEST(a_factor_of_zero_does_not_divide),
 };
 
-int main(int argc, char **argv)
-{
-	return run_tests(tests, sizeof(tests) / sizeof(tests[0]), argc, argv);
-}
+RUN_TESTS(tests)

@@ -341,7 +341,4 @@ static const struct test tests[] = {
 	TEST(without_back_off_each_calm_window_ends_it),
 };
 
-int main(int argc, char **argv)
-{
-	return run_tests(tests, sizeof(tests) / sizeof(tests[0]), argc, argv);
-}
+RUN_TESTS(tests)

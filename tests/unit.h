@@ -90,4 +90,11 @@ static inline int run_tests(const struct test *tests, size_t count, int argc, ch
 	return argc < 2 ? 0 : 2;
 }
 
+/* The program of an array of tests. */
+#define RUN_TESTS(tests)							\
+int main(int argc, char **argv)							\
+{										\
+	return run_tests(tests, sizeof(tests) / sizeof((tests)[0]), argc, argv);	\
+}
+
 #endif /* MTHP_UNIT_H */

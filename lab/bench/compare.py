@@ -21,15 +21,13 @@ def _figures(world: World) -> list[Metric]:
 
 
 def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
-    mine, theirs = table.median(world, DEFAULT, metric), table.median(world, arm.key, metric)
+    mine, theirs = table.figure(world, DEFAULT, metric), table.figure(world, arm.key, metric)
     if mine is None or theirs is None:
         return mine is not theirs
     bound = NOTABLE_TAIL if metric is world.case.tail else NOTABLE
-    if abs(mine - theirs) <= bound * max(abs(mine), abs(theirs)):
+    if abs(mine.median - theirs.median) <= bound * max(abs(mine.median), abs(theirs.median)):
         return False
-    one, other = table.figure(world, DEFAULT, metric), table.figure(world, arm.key, metric)
-    assert one and other
-    return one.most < other.least or other.most < one.least
+    return mine.most < theirs.least or theirs.most < mine.least
 
 
 def _worlds(table: Table, arm: Arm) -> list[World]:

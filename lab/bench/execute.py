@@ -16,6 +16,8 @@ from lab.bench.payload import Payload
 from lab.bench.run import Run, read
 from lab.errors import Exit, LabError
 
+NONSENSE = (ValueError, KeyError, TypeError, IndexError)
+"""What reading records raises that do not tell a whole story."""
 _TALKS_S = 1.0
 """How often a running cell says how far it is."""
 
@@ -36,15 +38,10 @@ class World:
     def parts(self, cell: Cell, payload: Payload) -> dict[str, str]:
         """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
         arms outlive a change of the policies."""
-        found = {
-            "kernel": software.file_hash(self.kernel),
-            "guest": software.file_hash(self.guest),
-            "qemu": software.file_hash(Path(qemu.binary())),
-        }
-        mine = [] if cell.arm.static else [self.mthp_ext]
-        if mine:
-            found["mthp_ext"] = software.file_hash(self.mthp_ext)
-        return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload, self.guest, *mine)}
+        ours = {"guest": self.guest} | ({} if cell.arm.static else {"mthp_ext": self.mthp_ext})
+        files = {"kernel": self.kernel, "qemu": Path(qemu.binary()), **ours}
+        found = {name: software.file_hash(path) for name, path in files.items()}
+        return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload, *ours.values())}
 
 
 def _prepare(cell: Cell, world: World) -> tuple[Payload, dict[str, Any], str]:
@@ -57,21 +54,27 @@ def _prepare(cell: Cell, world: World) -> tuple[Payload, dict[str, Any], str]:
 
 def is_kept(cell: Cell, world: World) -> bool:
     """Does the journal have the cell's run?"""
-    return world.journal is not None and world.journal.get(_prepare(cell, world)[2]) is not None
+    return _kept(cell, world, _prepare(cell, world)[2]) is not None
+
+
+def _kept(cell: Cell, world: World, key: str) -> Run | None:
+    """The journal's run of this hash; None if it has none that makes sense."""
+    entry = world.journal.get(key) if world.journal else None
+    if entry is None:
+        return None
+    try:
+        return read(cell, entry.records, entry.wall_s, kept=True)
+    except NONSENSE:
+        return None
 
 
 def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
     """The cell's run, from the journal or from its guest."""
     payload, job, key = _prepare(cell, world)
-    kept = world.journal.get(key) if world.journal and not world.fresh else None
+    kept = None if world.fresh else _kept(cell, world, key)
     if kept:
-        try:
-            run = _read(cell, kept.records, kept.wall_s, "the journal", kept=True)
-        except LabError as error:
-            progress.show(cell.label, f"measured again: {error}")
-        else:
-            progress.end(cell.label, f"{summary(run)} (kept)")
-            return run
+        progress.end(cell.label, f"{summary(kept)} (kept)")
+        return kept
     progress.show(cell.label, "booting")
     outcome = vm.run(_vm_job(cell, world, payload, job), _Talker(cell, progress))
     outcome.check(cell.label)
@@ -103,10 +106,10 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
     )
 
 
-def _read(cell: Cell, records: Sequence[dict[str, Any]], wall_s: float, source: str, *, kept: bool = False) -> Run:
+def _read(cell: Cell, records: Sequence[dict[str, Any]], wall_s: float, source: str) -> Run:
     try:
-        return read(cell, records, wall_s, kept)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        return read(cell, records, wall_s)
+    except NONSENSE as error:
         raise LabError(
             Exit.GUEST_FAILED, f"{cell.label}: its records make no sense: {error!r}; see {source}"
         ) from error

@@ -14,13 +14,14 @@ REGRET = ">= 0.98"
 TAIL = "<= 1.10"
 COVERAGE = ">= 0.90"
 PEAK_ALWAYS = "<= 1.01"
-"""Of `always`; the hundredth is what the peaks of equal runs differ by. Without a
-meaning where the peak is a limit that all arms reach."""
+"""Of `always`; the hundredth is what the peaks of equal runs differ by. Without a meaning where the peak is a limit
+that all arms reach."""
 PEAK_NEVER = "<= 1.05"
 """Of `never`, where memory is what the case is about."""
 POLL_S = 0.005
 """How exactly the guest knows when a task ended (POLL of lab/guest/src/bench/mod.rs)."""
 HUGE_MIB = 2
+"""A huge page: one more or less is chance."""
 BATCH_MIB = 64 * 4 / 1024
 """What a cgroup is charged at a time (the kernel's MEMCG_CHARGE_BATCH, in pages of 4 KiB): by this much the memory of
 equal cgroups may differ, on one processor."""
@@ -38,8 +39,13 @@ class _Judged:
     def runs(self) -> list[Run]:
         return self.table.runs(self.world, self.arm)
 
-    def ratio(self, metric: Metric, other: str) -> float | None:
-        return self.table.ratio(self.world, metric, self.arm, other)
+    def ratio(self, metric: Metric, other: str, given: float = 0.0) -> float | None:
+        """Of the medians, with as much `given` as chance may have made of it."""
+        mine, its = self.median(metric), self.table.median(self.world, other, metric)
+        return max(0.0, mine + given) / its if mine is not None and its else None
+
+    def median(self, metric: Metric) -> float | None:
+        return self.table.median(self.world, self.arm, metric)
 
     def gate(self, what: str, value: float | None, bound: str) -> Gate:
         who = self.world.key if self.arm == DEFAULT else f"{self.world.key}, {self.arm}"
@@ -92,7 +98,7 @@ def _speed(one: _Judged) -> list[Gate]:
 
 def _rated(one: _Judged, score: Metric, found: Regret) -> float:
     """The regret, with the time that the guest may have seen the end too late given back."""
-    mine = one.table.median(one.world, one.arm, score)
+    mine = one.median(score)
     if score.unit != "s" or mine is None or mine <= POLL_S:
         return found.value
     return found.value * mine / (mine - POLL_S)
@@ -106,14 +112,12 @@ def coverage(table: Table, world: World) -> list[Gate]:
 def _coverage(one: _Judged) -> list[Gate]:
     if not one.world.case.roomy or not one.table.runs(one.world, "always"):
         return []
-    return [one.gate(f"{metric.label} / always", _covered(one, metric), COVERAGE) for metric in (COVER_64K, COVER_2M)]
-
-
-def _covered(one: _Judged, metric: Metric) -> float | None:
-    """Compared with `always`; one huge page more or less is chance."""
-    mine, its = one.table.median(one.world, one.arm, metric), one.table.median(one.world, "always", metric)
-    peak = one.table.median(one.world, one.arm, PEAK_ANON)
-    return (mine + HUGE_MIB / peak) / its if mine is not None and its and peak else None
+    peak = one.median(PEAK_ANON)
+    given = HUGE_MIB / peak if peak else 0.0
+    return [
+        one.gate(f"{metric.label} / always", one.ratio(metric, "always", given), COVERAGE)
+        for metric in (COVER_64K, COVER_2M)
+    ]
 
 
 def _memory(one: _Judged) -> list[Gate]:
@@ -126,9 +130,7 @@ def _memory(one: _Judged) -> list[Gate]:
         gates.append(one.gate(f"{peak.label} / always", one.ratio(peak, "always"), PEAK_ALWAYS))
     if world.case.frugal and table.whole(world, "never"):
         for metric in (PEAK, *_resident(world)):
-            mine, its = table.median(world, one.arm, metric), table.median(world, "never", metric)
-            ratio = None if mine is None or not its else max(0.0, mine - BATCH_MIB) / its
-            gates.append(one.gate(f"{metric.label} / never", ratio, PEAK_NEVER))
+            gates.append(one.gate(f"{metric.label} / never", one.ratio(metric, "never", -BATCH_MIB), PEAK_NEVER))
     return gates
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from lab.bench import published
 from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.table import Table
-from lab.bench.text import NOT_MODELLED, case_table, grid, heat_map
+from lab.bench.text import case_table, grid, heat_map, not_modelled, warnings
 from lab.report.parts import NOTE, gate_value
 from lab.report.stats import INTERVAL
 from lab.results import Gate
@@ -15,11 +15,16 @@ from lab.results import Gate
 
 def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> str:
     """The whole document."""
+    missing = not_modelled(environment)
     parts = [
         "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n# Results",
-        "Written by `make bench`; what it measures and how is in [bench](bench.md). "
-        + NOTE[str(environment["qemu_mode"])].replace("\n", " ")
-        + (" Not complete: some runs that were asked for are missing." if environment.get("complete") is False else ""),
+        " ".join(
+            [
+                "Written by `make bench`; what it measures and how is in [bench](bench.md).",
+                NOTE[str(environment["qemu_mode"])].replace("\n", " "),
+                *warnings(environment),
+            ]
+        ),
         "## Regret\n\nAn arm's result divided by that of the best static setting of its row (*); 1 means nobody could "
         "have chosen better by hand.\n\n" + "\n".join(heat_map(table)),
         *_published(table),
@@ -27,9 +32,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
         f"## Scenarios\n\nMedians; in brackets {INTERVAL}.",
         *(f"### {world.title}\n\n" + _block(case_table(table, world)) for world in table.worlds),
         "## Gates\n\n" + "\n".join(grid(_gate_rows(gates))) if gates else "",
-        ""
-        if environment["qemu_mode"] == "kvm"
-        else "## What emulation does not model\n\n" + "\n".join(f"- {line}" for line in NOT_MODELLED),
+        "## What emulation does not model\n\n" + "\n".join(f"- {line}" for line in missing) if missing else "",
         "## Environment\n\n"
         + "\n".join(grid([["what", "value"], *([str(k), str(v)] for k, v in environment.items() if v is not None)])),
     ]

@@ -15,7 +15,7 @@ from lab.bench.run import Run
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
 from lab.bench.table import Table, World, metrics
-from lab.bench.text import NOT_MODELLED, field, label, number, regret_field, row_name
+from lab.bench.text import field, label, not_modelled, number, regret_field, row_name, warnings
 from lab.report import svg
 from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section
 from lab.report.stats import INTERVAL
@@ -48,19 +48,12 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
 
 
 def _warning(environment: dict[str, Any]) -> str:
-    texts = []
-    if environment.get("scale") == "smoke":
-        texts.append("Scale smoke: does it work at all. These figures mean nothing.")
-    if environment.get("complete") is False:
-        texts.append("Not complete: some runs that were asked for are missing.")
-    return "".join(f"<p class='bad'>{text}</p>" for text in texts)
+    return "".join(f"<p class='bad'>{escape(text)}</p>" for text in warnings(environment))
 
 
 def _not_modelled(environment: dict[str, Any]) -> str:
-    if environment["qemu_mode"] == "kvm":
-        return ""
-    lines = "".join(f"<li>{escape(line)}</li>" for line in NOT_MODELLED)
-    return f"<section><h2>What emulation does not model</h2><ul>{lines}</ul></section>"
+    lines = "".join(f"<li>{escape(line)}</li>" for line in not_modelled(environment))
+    return f"<section><h2>What emulation does not model</h2><ul>{lines}</ul></section>" if lines else ""
 
 
 def _headline(table: Table, gates: Sequence[Gate]) -> str:

@@ -110,16 +110,11 @@ def merge(names: Iterable[str]) -> Payload:
     )
 
 
-@remember
-def _libraries(program: Path) -> list[Path]:
-    return initramfs.libraries(program)
-
-
 def hashes(everything: Payload, *always: Path) -> dict[str, str]:
     """Path -> hash of all that `everything` takes into the guest, with the libraries that it and the programs `always`
     load, and the shell that every guest has."""
     binaries = [*everything.paths.values(), *everything.programs]
-    loaded = {library for program in [*binaries, *always] for library in _libraries(program)}
+    loaded = {library for program in [*binaries, *always] for library in initramfs.libraries(program)}
     contents = {guest: hashlib.sha256(content).hexdigest() for guest, content in everything.data.items()}
     files = [*binaries, *everything.files.values(), *sorted(loaded), initramfs.BUSYBOX]
     return contents | {str(path): file_hash(path) for path in files}

@@ -123,4 +123,4 @@ class Table:
     def whole(self, world: World, arm: str) -> bool:
         """Every run of the cell came to its end by itself and lost nothing."""
         runs = self.runs(world, arm)
-        return bool(runs) and not any(run.died or run.oom_kills or run.bounded for run in runs)
+        return bool(runs) and not any(run.oom_kills or run.bounded for run in runs)

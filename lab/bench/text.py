@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables in Markdown, which also read well on a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lab.bench.arms import ARMS
 from lab.bench.common import FLIPS
@@ -9,13 +10,26 @@ from lab.bench.execute import fates_of
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World, metrics
 
-NOT_MODELLED = (
+_NOT_MODELLED = (
     "TLB misses and their cost, so what large folios are for is not in any figure of speed; huge coverage stands in",
     "caches and memory bandwidth: zeroing or copying 2 MiB costs its instructions and nothing else",
     "a second processor: no lock is contended, reclaim by kswapd takes the time of everybody",
     "a swap device: zram compresses with the guest's own instructions, and nothing waits for a disk",
 )
 """What emulation leaves out, for readers."""
+_SMOKE = "Scale smoke: does it work at all. These figures mean nothing."
+_INCOMPLETE = "Not complete: some runs that were asked for are missing."
+
+
+def not_modelled(environment: Mapping[str, Any]) -> Sequence[str]:
+    """What the mode of these runs leaves out; nothing where it is not emulation."""
+    return () if environment["qemu_mode"] == "kvm" else _NOT_MODELLED
+
+
+def warnings(environment: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before the figures."""
+    told = {_SMOKE: environment.get("scale") == "smoke", _INCOMPLETE: environment.get("complete") is False}
+    return [text for text, so in told.items() if so]
 
 
 def number(value: float, unit: str = "") -> str:
@@ -53,7 +67,7 @@ def regret_field(table: Table, world: World, arm: str, score: Metric) -> str:
     if not runs:
         return "-"
     if found is None or (found.value == 0 and not table.values(world, arm, score)):
-        killed = any(run.died or run.oom_kills for run in runs)
+        killed = any(run.oom_kills for run in runs)
         return "killed" if killed else "failed" if found else "nothing to compare"
     return f"{found.value:.3f}" + ("*" if found.best == arm else "")
 

@@ -69,6 +69,10 @@ def _check(suite: Suite, name: str, ok: bool, detail: str) -> None:
     suite.tests.append(Test(name, Status.PASSED if ok else Status.FAILED, "" if ok else detail))
 
 
+def _gate(suite: Suite, one: results.Gate) -> None:
+    _check(suite, f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
+
+
 def _judge(suite: Suite, table: Table, world: World) -> None:
     score = world.case.scores[0]
     ratio = table.ratio(world, score, DEFAULT, "never")
@@ -76,20 +80,20 @@ def _judge(suite: Suite, table: Table, world: World) -> None:
         ratio = 1 / ratio
     bound = next(one.bound for one in _CASES[world.case.name] if one.lru == world.lru)
     one = results.gate(f"{world.key}: {score.label} of {DEFAULT} / never", ratio, bound)
-    _check(suite, f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
+    _gate(suite, one)
     for run in table.runs(world, "always") if world.case.name in _KILLED else []:
         _check(
             suite, f"{world.key}: always is killed", run.oom_kills > 0, "it lived, though never does: nothing is shown"
         )
     for one in gates.coverage(table, world):
-        _check(suite, f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
+        _gate(suite, one)
     if world.case.waves:
         flips = table.runs(world, DEFAULT)[0].flips(world.case.main)
         _check(suite, f"{world.key}: the policy follows the limit", flips >= 2, f"{flips} decisions")
         # `always` serves a five-hundredth.
         under = next(score for score in world.case.scores if score.key == "rps_limited")
         one = results.gate(f"{world.key}: {under.label} / never", table.ratio(world, under, DEFAULT, "never"), ">= 0.6")
-        _check(suite, f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
+        _gate(suite, one)
 
 
 def run(kernel: Kernel) -> Suite:
@@ -106,7 +110,7 @@ def run(kernel: Kernel) -> Suite:
     table = Table(finished.runs)
     judged = gates.check(table, counted=False)
     for one in judged:
-        _check(suite, f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
+        _gate(suite, one)
     if not finished.errors:
         for shown in (world for world in table.worlds if world.case.name in _CASES):
             _judge(suite, table, shown)

@@ -167,6 +167,13 @@ class StatisticsTest(unittest.TestCase):
         self.assertIsNone(ratio_interval([1.0, 2.0], [1.0]))
 
 
+def _world(directory: Path) -> execute.World:
+    """With one file for all programs, and a journal beside it."""
+    binary = directory / "mthp_ext"
+    binary.write_bytes(b"one")
+    return execute.World(binary, Mode.ICOUNT, binary, binary, Journal(directory), False)
+
+
 class JournalTest(unittest.TestCase):
     def test_round_trip_and_damage(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
@@ -197,18 +204,17 @@ class JournalTest(unittest.TestCase):
 
     def test_a_kept_run_that_makes_no_sense_is_measured_again(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
-            binary = Path(directory, "mthp_ext")
-            binary.write_bytes(b"one")
-            world = execute.World(binary, Mode.ICOUNT, binary, binary, Journal(Path(directory)), False)
+            world = _world(Path(directory))
             cell = Cell(HIGH, ARM["never"], "classic", 0)
-            payload = (dict.fromkeys(("redis-server", "redis-benchmark", "redis-cli"), binary),)
+            payload = Payload(dict.fromkeys(("redis-server", "redis-benchmark", "redis-cli"), world.mthp_ext))
             with (
-                mock.patch("lab.bench.execute.software.merge", return_value=Payload(*payload)),
+                mock.patch("lab.bench.execute.software.merge", return_value=payload),
                 mock.patch("lab.bench.execute.vm.run", side_effect=LabError(Exit.QEMU, "booted")),
                 self.assertRaisesRegex(LabError, "booted"),
             ):
                 assert world.journal
                 world.journal.put(execute._prepare(cell, world)[2], "label", records(HIGH)[1:], 1.0)
+                self.assertFalse(execute.is_kept(cell, world))
                 execute.run_cell(cell, world, schedule.Progress(1, live=False))
 
     def test_a_hash_for_all_that_decides(self) -> None:
@@ -222,9 +228,7 @@ class JournalTest(unittest.TestCase):
 
     def test_a_changed_policy_repeats_its_own_arms_only(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
-            binary = Path(directory, "mthp_ext")
-            binary.write_bytes(b"one")
-            world = execute.World(binary, Mode.ICOUNT, binary, binary, Journal(Path(directory)), False)
+            world = _world(Path(directory))
             mine = world.parts(Cell(HIGH, ARM["mthp_ext"], "classic", 0), Payload())
             theirs = world.parts(Cell(HIGH, ARM["never"], "classic", 0), Payload())
             self.assertIn("mthp_ext", mine)

@@ -3,6 +3,7 @@
 
 import re
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from lab.bench.run import Run
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
@@ -35,22 +36,22 @@ def rate(run: Run) -> float | None:
     return float(found[-1]) if found and not run.died else None
 
 
+def _total(lines: list[str]) -> list[str]:
+    """What memaslap reports of all operations together; empty if it did not come that far."""
+    return list(dropwhile(lambda line: not line.startswith("Total Statistics"), lines))
+
+
 def latency(run: Run, name: str) -> float | None:
     """ "Avg" or "Max" of all operations in ms, by memaslap's own report."""
-    lines = run.lines("load")
-    begin = next((i for i, line in enumerate(lines) if line.startswith("Total Statistics")), None)
-    if begin is None:
-        return None
-    row = next((line.split() for line in lines[begin:] if line.strip().startswith(f"{name}:")), None)
+    row = next((line.split() for line in _total(run.lines("load")) if line.strip().startswith(f"{name}:")), None)
     return int(row[1]) / 1000 if row else None
 
 
 def p99(lines: list[str]) -> float | None:
     """Latency in ms below which 99 % of all operations are, from memaslap's own histogram. Its steps are powers of 2;
     between them operations are taken to lie evenly on the logarithmic scale."""
-    begin = next((i for i, line in enumerate(lines) if line.startswith("Total Statistics")), len(lines))
     counts: dict[int, int] = {}
-    for line in lines[begin:]:
+    for line in _total(lines):
         # "   8:    10920   284877    98407     5289": from 2^7 us on, 2^8 us on, and so on.
         if match := re.fullmatch(r"\s*(\d+):((?:\s+\d+){1,4})\s*", line):
             counts |= {int(match[1]) + n: int(count) for n, count in enumerate(match[2].split())}
