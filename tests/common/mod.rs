@@ -17,6 +17,7 @@ pub mod trace;
 pub mod worker;
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -269,9 +270,20 @@ impl Group {
         Self::make(Path::new(CGROUPS).join(name), true)
     }
 
-    /// A new cgroup in this one, with the memory controller.
+    /// A new cgroup in this one, with the memory controller.  None of the test's processes
+    /// may run in this one.
     pub fn child(&self, name: &str) -> Self {
-        write(self.path.join("cgroup.subtree_control"), "+memory");
+        // A process leaves its cgroup with its last switch of contexts (cgroup_task_dead()),
+        // which may come after wait() has returned to its parent: until then, EBUSY.
+        eventually("the cgroup is without processes", || {
+            match fs::write(self.path.join("cgroup.subtree_control"), "+memory") {
+                Err(e) if e.kind() == ErrorKind::ResourceBusy => false,
+                done => {
+                    done.unwrap_or_else(|e| panic!("{}: +memory: {e}", self.name()));
+                    true
+                }
+            }
+        });
         Self::make(self.path.join(name), false)
     }
 
