@@ -107,9 +107,9 @@ fn nothing_creeps_past_the_mask() {
         }));
         assert_eq!((dense.huge(), sparse.huge()), (0, 0));
         // All of the one that is used to the full; all of the other if holes may be filled. The test's own
-        // memory, which nothing narrows, moves a few.
+        // memory and the daemon's, which nothing narrows, move a few: as they grow, or are collapsed to larger ones.
         let wanted = if none == 0 { MEMORY } else { 2 * MEMORY } / (64 << 10);
-        assert!((wanted..wanted + FEW).contains(&folios), "{folios}");
+        assert!((wanted - FEW..wanted + FEW).contains(&folios), "{folios}");
         assert!(above_64k() < large + FEW, "max_ptes_none = {none}");
         assert!(dense.is_intact(4096) && sparse.is_intact(STRIDE));
     }

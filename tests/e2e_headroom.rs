@@ -126,8 +126,8 @@ fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
     world();
     let _defrag = Defrag::always();
     let (group, _disk, mut worker) = full_of_files();
-    // No scan comes to help within this test.
-    let ext = Ext::run(&group, &["--window", "10s"]);
+    // No scan comes to help within this test, and what reclaim of page cache stalls is no pressure.
+    let ext = Ext::run(&group, &["--window", "10s", "--threshold", "10s"]);
     ext.decision(&group, "small");
     worker.fill(64 * MIB);
     mostly_huge(&mut worker, 64 * MIB);

@@ -224,17 +224,14 @@ fn a_fixed_maximum_order_caps() {
         ],
     );
     let mut worker = Worker::new(&group);
-    let (before, big) = (
-        count(64, "anon_fault_alloc"),
-        count(2048, "anon_fault_alloc"),
-    );
+    let before = count(64, "anon_fault_alloc");
     worker.fill(16 * MIB);
+    // The system's count of 2M is the daemon's, too, which nothing narrows.
     assert_eq!(worker.huge(), 0);
     assert!(
         count(64, "anon_fault_alloc") - before >= 240,
         "16 MiB are 256 folios of 64K"
     );
-    assert_eq!(count(2048, "anon_fault_alloc"), big);
 }
 
 /// No PSI, no scan, no limit: what is asked for is what each reason gets.

@@ -93,10 +93,10 @@ class Run(unittest.TestCase):
             write("output", str(child.pid))
             time.sleep(600)
             """,
-            timeout_s=1.0,
+            timeout_s=5.0,
         )
         self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
-        self.assertLess(outcome.seconds, 10)
+        self.assertLess(outcome.seconds, 60)
         child = int(outcome.output.read_text())
         for _ in range(100):
             try:
@@ -119,7 +119,7 @@ class Run(unittest.TestCase):
             time.sleep(2)
             write("verdict", nonce + " exit 0\\n")
             """,
-            boot_s=1.0,
+            boot_s=5.0,
         )
         self.assertEqual(outcome.verdict, Verdict.PASSED, outcome.reason)
         first = outcome.console.parent / "hung-boot"
@@ -135,11 +135,13 @@ class Run(unittest.TestCase):
 
     def test_a_guest_that_hangs_later_is_not_booted_again(self) -> None:
         outcome = self.run_fake(
-            """write("console", "[    1.0] Run /init as init process\\n"); time.sleep(600)""", timeout_s=4.0, boot_s=2.0
+            """write("console", "[    1.0] Run /init as init process\\n"); time.sleep(600)""",
+            timeout_s=15.0,
+            boot_s=10.0,
         )
         self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
         self.assertEqual(outcome.hung, "")
-        self.assertIn("no end after 4 s", outcome.reason)
+        self.assertIn("no end after 15 s", outcome.reason)
 
     def test_a_killed_qemu_and_its_last_words(self) -> None:
         outcome = self.run_fake("print('no such device', flush=True); os.kill(os.getpid(), 9)")
@@ -189,6 +191,12 @@ class Command(unittest.TestCase):
         self.assertTrue(argv[argv.index("-append") + 1].endswith(" psi=0"))
         with self.assertRaises(ValueError):
             qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=2, append="")
+
+    def test_only_several_processors_are_not_compared(self) -> None:
+        files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})
+        for cpus in (1, 2):
+            argv = qemu.command("q", Path("k"), files, mode=qemu.Mode.TCG, memory_mib=64, cpus=cpus, append="")
+            self.assertEqual("tsc=nowatchdog" in argv[argv.index("-append") + 1], cpus > 1)
 
     def test_nodes_share_memory_and_processors(self) -> None:
         files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})

@@ -94,6 +94,22 @@ impl Drop for Defrag {
     }
 }
 
+/// No large folios for anybody, for as long as the guard lives.
+pub struct Never;
+
+impl Never {
+    pub fn set() -> Self {
+        write(format!("{THP}/enabled"), "never");
+        Never
+    }
+}
+
+impl Drop for Never {
+    fn drop(&mut self) {
+        let _ = fs::write(format!("{THP}/enabled"), "always");
+    }
+}
+
 /// The multi-gen LRU instead of the classic one, for as long as the guard lives.
 pub struct MultiGen;
 
