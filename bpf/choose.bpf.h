@@ -27,16 +27,25 @@ static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgr
 	return 0;
 }
 
-/* No memory for the state: the rules that need none still hold. */
+/*
+ * No memory for the state: the rules that need none still hold.  All that is charged may
+ * be anon, as in a new cgroup.
+ */
 static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
 							  unsigned long orders)
 {
 	const struct mthp_tunables *t = mthp_tuned();
-	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .reason = reason };
+	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .reason = reason, .populated = 1 };
 	__u32 rules = 0;
 
 	if (!cgrp)
 		return orders;
+	if (t->rules & MTHP_RULE(SMALL)) {
+		f.memory_known = mthp_accounted(cgrp);
+		f.memory_bytes = mthp_usage(cgrp) << t->page_shift;
+		if (mthp_small(&f, t))
+			return 0;
+	}
 	f.headroom_bytes = mthp_room(cgrp, 0, t);
 	f.host_bytes = mthp_host_now(cgrp, t);
 	return orders & mthp_fitting(&f, t, &rules);
@@ -109,6 +118,9 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	    !(state->asked[reason] & t->look_mask))
 		mthp_look(cgrp, state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);
+	/* A scan that looked for processes a moment earlier may have found none. */
+	if (reason == MTHP_FAULT)
+		f.populated = 1;
 	if (mthp_pressed(&f, t))
 		return mthp_refuse(cgrp, state, reason, MTHP_PRESSURE);
 	if (mthp_small(&f, t))

@@ -113,8 +113,8 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 	struct cgroup *cgrp = ctx->cgroup;
 	struct mthp_cgroup *state;
 	const struct mthp_tunables *t = mthp_tuned();
-	__u32 inherited = 0;
-	__u64 now, total, bare = MTHP_NO_LIMIT;
+	__u32 populated, inherited = 0;
+	__u64 now, total, asked, bare = MTHP_NO_LIMIT;
 
 	if (!cgrp)
 		return 0;	/* the call that says the walk is over */
@@ -143,7 +143,11 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 		bare = mthp_nearest_limit(cgrp, 0, 0);
 		state->unlimited = bare == MTHP_NO_LIMIT;
 	}
-	state->populated = mthp_populated(cgrp);
+	asked = state->asked[MTHP_FAULT];
+	populated = mthp_populated(cgrp);
+	/* Who has asked meanwhile lives there, if only since the look. */
+	if (populated || asked == state->asked[MTHP_FAULT])
+		state->populated = populated;
 	mthp_scan_memory(cgrp, state, bare, t);
 	if (state->populated)
 		mthp_tell(cgrp, state, 1);

@@ -81,6 +81,12 @@ static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 	return high;
 }
 
+/* Does @cgrp count its own memory? */
+static __always_inline __u32 mthp_accounted(struct cgroup *cgrp)
+{
+	return cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)] != 0;
+}
+
 /*
  * First request of a cgroup the scan has not met yet.  It gets its state here,
  * with the verdict it inherits, so that only this one request walks up.  The
@@ -91,15 +97,19 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 	struct mthp_cgroup fresh = {
 		.stall.high = mthp_inherited_pressure(cgrp),
 		/* Nothing was there before: all that is charged now is its memory. */
-		.memory_known = cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id,
-								 memory_cgrp_id)] != 0,
+		.memory_known = mthp_accounted(cgrp),
 		.host_bytes = MTHP_NO_LIMIT,
 		.roomy_bytes = MTHP_NO_LIMIT,
 		.told = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
 	};
+	struct mthp_cgroup *state;
 
-	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, &fresh,
-				    BPF_LOCAL_STORAGE_GET_F_CREATE);
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, &fresh,
+				     BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (state)
+		return state;
+	/* Whoever makes it at the same time as another CPU, and comes second, gets none: now there is one. */
+	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 }
 
 /*

@@ -53,6 +53,33 @@ fn a_small_cgroup_faults_base_pages() {
     assert_eq!(worker.huge(), 0);
 }
 
+/// On two processors: one of them makes the cgroup's state, and the other finds it made.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_new_cgroup_is_small_for_two_first_faults_at_once() {
+    world();
+    let group = Group::new("twice");
+    let _ext = Ext::run(&group, &["--window", "10s"]);
+    let mut huge = 0;
+    for i in 0..100 {
+        let child = group.child(&format!("c{i}"));
+        let mut both = [Worker::new(&child), Worker::new(&child)];
+        for worker in &mut both {
+            worker.map(2 * MIB);
+        }
+        for worker in &mut both {
+            worker.touch_start(4096);
+        }
+        for worker in &mut both {
+            worker.finish();
+            huge += worker.huge();
+        }
+        drop(both);
+        child.remove();
+    }
+    assert_eq!(huge, 0);
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_small_cgroup_may_collapse_by_force() {
@@ -99,7 +126,9 @@ fn khugepaged_is_bound_in_small_cgroups_while_it_fills_with_zeroes() {
         if huge == 0 {
             std::thread::sleep(std::time::Duration::from_secs(2));
         }
-        eventually("khugepaged was there", || worker.huge() == huge);
+        eventually(&format!("{huge} huge with max_ptes_none {none}"), || {
+            worker.huge() == huge
+        });
     }
     max_ptes_none(511);
 }
