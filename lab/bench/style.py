@@ -29,6 +29,8 @@ rect.shrinker { fill: var(--shrinker); } rect.headroom { fill: var(--headroom); 
 .words :is(td, th):nth-child(-n+3) { text-align: left; }
 .figures td.best { font-weight: 700; }
 nav { font-size: 13.5px; margin: 18px 0 0; line-height: 1.9; } nav a { margin-right: 16px; white-space: nowrap; }
+/* The heat map has a column for each arm. */
+@media screen { main { max-width: 1360px; } }
 a { color: inherit; text-decoration-color: var(--line); text-underline-offset: 3px; }
 @media print { .figures, .heat { font-size: 10.5px; } .figures th, .figures td, .heat td { padding: 2px 4px; }
   nav { display: none; } section { break-inside: auto; } tr, .grid svg { break-inside: avoid; }
