@@ -87,10 +87,6 @@ def command(
     if mode is Mode.ICOUNT and cpus != 1:
         raise ValueError("instruction-counted time has one CPU")
     line = f"console=ttyS0 panic=-1 oops=panic {append}".strip()
-    if cpus > 1:
-        # The watchdog of the TSC compares two processors: with interrupts off one waits for the other, for a time that
-        # it takes from the current clock. Early in the boot that is jiffies, which stand still meanwhile.
-        line = f"tsc=nowatchdog {line}"
     argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35,graphics=off"]
     argv += accelerator(mode)
     argv += _topology(memory_mib, cpus, nodes)

@@ -192,12 +192,6 @@ class Command(unittest.TestCase):
         with self.assertRaises(ValueError):
             qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=2, append="")
 
-    def test_only_several_processors_are_not_compared(self) -> None:
-        files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})
-        for cpus in (1, 2):
-            argv = qemu.command("q", Path("k"), files, mode=qemu.Mode.TCG, memory_mib=64, cpus=cpus, append="")
-            self.assertEqual("tsc=nowatchdog" in argv[argv.index("-append") + 1], cpus > 1)
-
     def test_nodes_share_memory_and_processors(self) -> None:
         files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})
 
