@@ -7,7 +7,7 @@ use std::fs::File;
 
 use common::ext::{Ext, K64, SELDOM, status_of};
 use common::worker::{Worker, mostly_huge};
-use common::{Defrag, Group, MIB, MultiGen, count, disk, keyed, world};
+use common::{Group, MIB, Setting, count, disk, evict_old_generations, keyed, world};
 
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -78,7 +78,7 @@ fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
     world();
     for defrag in [false, true] {
         let (_group, _disk, mut worker) = full_of_files();
-        let _defrag = defrag.then(Defrag::always);
+        let _defrag = defrag.then(Setting::defrag_always);
         let failed = count(2048, "anon_fault_fallback_charge");
         worker.fill(200 * MIB);
         let failed = count(2048, "anon_fault_fallback_charge") - failed;
@@ -93,14 +93,14 @@ fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
 #[ignore = "needs the lab's VM"]
 fn page_cache_that_was_read_once_is_room() {
     world();
-    let _defrag = Defrag::always();
+    let _defrag = Setting::defrag_always();
     let [found, none] = [80 * MIB..=184 * MIB, 0..=0];
     for (multi_gen, args, expected) in [
         (false, &[][..], &found),
         (true, &[], &found),
         (false, &["--count-cache"], &none),
     ] {
-        let _lru = multi_gen.then(MultiGen::on);
+        let _lru = multi_gen.then(Setting::multi_gen);
         let (group, _disk, mut worker) = full_of_files();
         let ext = Ext::run(&group, &[args, &["--window", "100ms"]].concat());
         ext.decision(&group, "small");
@@ -124,7 +124,7 @@ fn page_cache_that_was_read_once_is_room() {
 #[ignore = "needs the lab's VM"]
 fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
     world();
-    let _defrag = Defrag::always();
+    let _defrag = Setting::defrag_always();
     let (group, _disk, mut worker) = full_of_files();
     // No scan comes to help within this test, and what reclaim of page cache stalls is no pressure.
     let ext = Ext::run(&group, &["--window", "10s", "--threshold", "10s"]);
@@ -138,10 +138,10 @@ fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
 #[ignore = "needs the lab's VM"]
 fn page_cache_that_no_scan_has_seen_is_room() {
     world();
-    let _defrag = Defrag::always();
+    let _defrag = Setting::defrag_always();
     let no_scan = ["--policy", "headroom", "--host-factor", "1"];
     for (args, multi_gen) in [(&SELDOM[..], false), (&no_scan, false), (&SELDOM, true)] {
-        let _lru = multi_gen.then(MultiGen::on);
+        let _lru = multi_gen.then(Setting::multi_gen);
         let group = limited("starting");
         let _disk = disk();
         let mut worker = Worker::new(&group);
@@ -157,10 +157,10 @@ fn page_cache_that_no_scan_has_seen_is_room() {
 #[ignore = "needs the lab's VM"]
 fn page_cache_in_one_of_two_generations_is_room() {
     world();
-    let _defrag = Defrag::always();
-    let _lru = MultiGen::on();
+    let _defrag = Setting::defrag_always();
+    let _lru = Setting::multi_gen();
     let (group, _disk, mut worker) = full_of_files();
-    MultiGen::evict(&group);
+    evict_old_generations(&group);
     // Less than the limit: reclaim would begin a third one.
     worker.read_disk(220 * MIB);
     let stat = group.get("memory.stat");
@@ -179,7 +179,7 @@ fn page_cache_in_one_of_two_generations_is_room() {
 #[ignore = "needs the lab's VM"]
 fn page_cache_of_a_sibling_is_room_below_a_common_limit() {
     world();
-    let _defrag = Defrag::always();
+    let _defrag = Setting::defrag_always();
     let _disk = disk();
     let pod = limited("pod");
     let (reader, server) = (pod.child("reader"), pod.child("server"));

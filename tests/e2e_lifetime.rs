@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use common::ext::{self, Ext, attached, command, fails, status, status_of};
 use common::worker::Worker;
-use common::{Group, MIB, Never, world};
+use common::{Group, MIB, Setting, world};
 
 /// Base pages only.
 const CLOSED: [&str; 4] = ["--policy", "headroom", "--max-order", "0"];
@@ -156,7 +156,7 @@ fn it_idles_without_using_the_processor() {
 #[ignore = "needs the lab's VM"]
 fn it_keeps_little_memory() {
     world();
-    let _never = Never::set();
+    let _never = Setting::thp_never();
     let group = Group::new("little");
     let ext = Ext::run(&group, &[]);
     std::thread::sleep(Duration::from_secs(2));

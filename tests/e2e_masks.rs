@@ -7,7 +7,9 @@ use nix::errno::Errno;
 
 use common::ext::{Ext, status, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_HUGEPAGE, MADV_PAGEOUT, Worker, mostly_huge};
-use common::{Group, Khugepaged, MIB, Swap, count, count_all, eventually, max_ptes_none, world};
+use common::{
+    Group, MIB, Setting, Swap, count, count_all, eventually, keyed, max_ptes_none, world,
+};
 
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -106,7 +108,7 @@ fn a_small_cgroup_is_collapsed_by_khugepaged() {
     ext.decision(&group, "small");
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 0);
-    let _awake = Khugepaged::wake();
+    let _awake = Setting::khugepaged_awake();
     eventually("khugepaged collapses it", || worker.huge() == 8 * MIB);
 }
 
@@ -122,7 +124,7 @@ fn khugepaged_is_bound_in_small_cgroups_while_it_fills_with_zeroes() {
         let _ext = Ext::run(&group, &[]);
         let mut worker = Worker::new(&group);
         worker.fill(4 * MIB);
-        let _awake = Khugepaged::wake();
+        let _awake = Setting::khugepaged_awake();
         if huge == 0 {
             std::thread::sleep(std::time::Duration::from_secs(2));
         }
@@ -201,7 +203,7 @@ fn a_sparse_process_faults_base_pages_and_is_not_collapsed() {
     let line = status_of(&group);
     assert_eq!(line["why"], "sparse", "{line}");
     {
-        let _awake = Khugepaged::wake();
+        let _awake = Setting::khugepaged_awake();
         std::thread::sleep(std::time::Duration::from_secs(2));
         assert_eq!(worker.huge(), 0, "khugepaged is bound");
     }
@@ -255,12 +257,12 @@ fn a_fixed_maximum_order_caps() {
     let mut worker = Worker::new(&group);
     let before = count(64, "anon_fault_alloc");
     worker.fill(16 * MIB);
-    // The system's count of 2M is the daemon's, too, which nothing narrows.
     assert_eq!(worker.huge(), 0);
     assert!(
         count(64, "anon_fault_alloc") - before >= 240,
         "16 MiB are 256 folios of 64K"
     );
+    assert_eq!(keyed(&group.get("memory.stat"), "thp_fault_alloc"), 0);
 }
 
 /// No PSI, no scan, no limit: what is asked for is what each reason gets.
@@ -292,7 +294,7 @@ fn a_fixed_policy_caps_each_reason() {
     assert_eq!(worker.advise(MADV_PAGEOUT), 0);
     worker.read();
     assert_eq!(count_all("swpin"), before, "page by page");
-    let _awake = Khugepaged::wake();
+    let _awake = Setting::khugepaged_awake();
     eventually("khugepaged may", || worker.huge() == 16 * MIB);
     let settings = &status()["policies"][0]["settings"];
     assert_eq!(settings["max_order"]["swapin"], 0, "{settings}");

@@ -6,14 +6,14 @@ mod common;
 
 use common::ext::{Ext, SELDOM, status_of};
 use common::worker::{Worker, mostly_huge};
-use common::{Defrag, Group, MIB, disk, free_on_node, read, world};
+use common::{Group, MIB, Setting, disk, free_on_node, read, world};
 
 #[test]
 #[ignore = "needs the lab's VM"]
 fn page_cache_of_every_node_is_room() {
     world();
     assert_eq!(read("/sys/devices/system/node/online").trim(), "0-1");
-    let _defrag = Defrag::always();
+    let _defrag = Setting::defrag_always();
     for node in ["0", "1"] {
         let group = Group::new("noded");
         group.set("memory.max", "256M");
@@ -35,7 +35,7 @@ fn page_cache_of_every_node_is_room() {
 #[ignore = "needs the lab's VM"]
 fn who_is_bound_to_a_full_node_has_a_full_host() {
     world();
-    let _defrag = Defrag::always();
+    let _defrag = Setting::defrag_always();
     let (full, free) = (Group::new("full"), Group::new("free"));
     full.set("cpuset.mems", "0");
     free.set("cpuset.mems", "1");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::ext::{Ext, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
-use common::{Group, Khugepaged, MIB, Swap, count_all, eventually, record, world, write};
+use common::{Group, MIB, Setting, Swap, count_all, eventually, record, world, write};
 
 /// Without the rules that would answer for pressure.
 const PRESSURE_ONLY: [&str; 4] = ["--policy", "reactive", "--min-memory", "0"];
@@ -69,7 +69,7 @@ fn pressure_leaves_forced_collapse_free_but_not_khugepaged() {
     let mut worker = relieve(&group, worker);
     worker.fill(8 * MIB);
     {
-        let _awake = Khugepaged::wake();
+        let _awake = Setting::khugepaged_awake();
         std::thread::sleep(Duration::from_secs(2));
         assert_eq!(worker.huge(), 0, "khugepaged is bound");
     }

@@ -61,88 +61,62 @@ pub fn only_in_the_lab() {
     );
 }
 
-/// Lets khugepaged work for as long as the guard lives.
-pub struct Khugepaged;
+/// A setting of the kernel that is another one for as long as the guard lives.
+pub struct Setting {
+    file: String,
+    usual: &'static str,
+}
 
-impl Khugepaged {
-    pub fn wake() -> Self {
+impl Setting {
+    fn of(file: String, value: &str, usual: &'static str) -> Self {
+        write(&file, value);
+        Setting { file, usual }
+    }
+
+    /// Khugepaged works.
+    pub fn khugepaged_awake() -> Self {
         write(format!("{THP}/khugepaged/pages_to_scan"), "100000");
-        write(format!("{THP}/khugepaged/scan_sleep_millisecs"), "10");
-        Khugepaged
+        let sleep = format!("{THP}/khugepaged/scan_sleep_millisecs");
+        Self::of(sleep, "10", "3600000")
+    }
+
+    /// Faults reclaim for a huge page.
+    pub fn defrag_always() -> Self {
+        Self::of(format!("{THP}/defrag"), "always", "madvise")
+    }
+
+    /// No large folios for anybody.
+    pub fn thp_never() -> Self {
+        Self::of(format!("{THP}/enabled"), "never", "always")
+    }
+
+    /// The multi-gen LRU instead of the classic one.
+    pub fn multi_gen() -> Self {
+        Self::of("/sys/kernel/mm/lru_gen/enabled".to_owned(), "y", "n")
     }
 }
 
-impl Drop for Khugepaged {
+impl Drop for Setting {
     fn drop(&mut self) {
-        let _ = fs::write(format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000");
+        let _ = fs::write(&self.file, self.usual);
     }
 }
 
-/// Lets faults reclaim for a huge page for as long as the guard lives.
-pub struct Defrag;
-
-impl Defrag {
-    pub fn always() -> Self {
-        write(format!("{THP}/defrag"), "always");
-        Defrag
-    }
-}
-
-impl Drop for Defrag {
-    fn drop(&mut self) {
-        let _ = fs::write(format!("{THP}/defrag"), "madvise");
-    }
-}
-
-/// No large folios for anybody, for as long as the guard lives.
-pub struct Never;
-
-impl Never {
-    pub fn set() -> Self {
-        write(format!("{THP}/enabled"), "never");
-        Never
-    }
-}
-
-impl Drop for Never {
-    fn drop(&mut self) {
-        let _ = fs::write(format!("{THP}/enabled"), "always");
-    }
-}
-
-/// The multi-gen LRU instead of the classic one, for as long as the guard lives.
-pub struct MultiGen;
-
-impl MultiGen {
-    const SWITCH: &str = "/sys/kernel/mm/lru_gen/enabled";
-
-    pub fn on() -> Self {
-        write(Self::SWITCH, "y");
-        MultiGen
-    }
-
-    /// Throws out what `group` has in all generations but the two youngest.
-    pub fn evict(group: &Group) {
-        let file = "/sys/kernel/debug/lru_gen";
-        let text = read(file);
-        // memcg ID PATH, node NODE, then a line for each generation, the youngest one last.
-        let mine = text
-            .split("memcg")
-            .find(|part| part.split_whitespace().nth(1) == Some(&group.name()));
-        let mine: Vec<&str> = mine.unwrap().lines().collect();
-        let first = |line: &str| line.split_whitespace().next().unwrap().to_owned();
-        let newest: u64 = first(mine.last().unwrap()).parse().unwrap();
-        let evict = format!("- {} 0 {} 0 1000000000", first(mine[0]), newest - 2);
-        // The first time they become empty, the second time they end.
-        write(file, &evict);
-        write(file, &evict);
-    }
-}
-
-impl Drop for MultiGen {
-    fn drop(&mut self) {
-        let _ = fs::write(Self::SWITCH, "n");
-    }
+/// Throws out what `group` has in all generations but the two youngest.
+pub fn evict_old_generations(group: &Group) {
+    let file = "/sys/kernel/debug/lru_gen";
+    let text = read(file);
+    // memcg ID PATH, node NODE, then a line for each generation, the youngest one last.
+    let mine = text
+        .split("memcg")
+        .find(|part| part.split_whitespace().nth(1) == Some(&group.name()));
+    let mine: Vec<&str> = mine.unwrap().lines().collect();
+    let first = |line: &str| line.split_whitespace().next().unwrap().to_owned();
+    let newest: u64 = first(mine.last().unwrap()).parse().unwrap();
+    let evict = format!("- {} 0 {} 0 1000000000", first(mine[0]), newest - 2);
+    // The first time they become empty, the second time they end.
+    write(file, &evict);
+    write(file, &evict);
 }
 
 /// Swap on zram; off again in the end, or what later tests fill would go there.
