@@ -7,12 +7,13 @@ SCALE ?=
 CASE ?=
 MUTANT ?=
 PATCH ?=
-export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+TARGETS ?=
+export SUITE AS_USER DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench bench-hook bench-khugepaged soak debug-mutants clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test test-short test-debug clean-root lint demo bench bench-hook bench-khugepaged soak debug-mutants clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -26,6 +27,15 @@ bench: ## the suite: all static settings and policies, judged by regret (SCENARI
 
 test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
 	@exec $(LAB) test
+
+test-short: ## linters, host unit tests, a sample of the demo and of the benchmark suite
+	@exec $(LAB) test --only lint --only host --only sample
+
+test-debug: ## the kernel selftests and a short soak on the kernel for debugging (builds it first)
+	@exec $(LAB) test --only soak --only debug
+
+clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
+	@exec $(LAB) clean-root $(TARGETS)
 
 bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
 	@exec $(LAB) bench-hook
