@@ -18,7 +18,7 @@ class CleanRootTest(unittest.TestCase):
             return cleanroot.other_suite()
 
     def test_the_other_suite_is_not_the_host_s(self) -> None:
-        self.assertEqual(self._other('ID=debian\nVERSION_CODENAME=bookworm\n'), "trixie")
+        self.assertEqual(self._other("ID=debian\nVERSION_CODENAME=bookworm\n"), "trixie")
         self.assertEqual(self._other('VERSION_CODENAME="trixie"\n'), "bookworm")
         self.assertEqual(self._other("ID=arch\n"), "trixie")
 
@@ -53,7 +53,7 @@ class CleanRootTest(unittest.TestCase):
 
 class RustLintersTest(unittest.TestCase):
     def _there(self, tools: dict[str, str]) -> bool:
-        with mock.patch.object(setup.shutil, "which", lambda tool, path=None: tools.get(tool)):
+        with mock.patch("shutil.which", lambda tool, **_: tools.get(tool)):
             return setup.rust_linters_are_there()
 
     def test_missing_linters_of_debian_s_cargo_are_installed(self) -> None:
