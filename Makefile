@@ -21,7 +21,7 @@ help: ## show this list
 demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size)
 	@exec $(LAB) demo $(if $(SCALE),--scale $(SCALE))
 
-bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/bench.md)
+bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/internals/bench.md)
 	@exec $(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)')
 
 test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM

@@ -235,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("lint", _lint, "run the linters")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
-    demo.add_argument("--scale", help="how large (see docs/lab.md)")
+    demo.add_argument("--scale", help="how large (see docs/internals/lab.md)")
     demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
@@ -276,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Runs one command; its exit code is documented in docs/lab.md."""
+    """Runs one command; its exit code is documented in docs/internals/lab.md."""
     proc.stop_on_signals()
     args = _parser().parse_args()
     try:

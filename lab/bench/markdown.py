@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The report as Markdown, for docs/results.md."""
+"""The report as Markdown, for results/."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
         "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n# Results",
         " ".join(
             [
-                "Written by `make bench`; what it measures and how is in [bench](bench.md).",
+                "Written by `make bench`; what it measures and how is in [bench](../../docs/internals/bench.md).",
                 NOTE[str(environment["qemu_mode"])].replace("\n", " "),
                 *warnings(environment),
             ]
