@@ -7,12 +7,13 @@ SCALE ?=
 CASE ?=
 MUTANT ?=
 PATCH ?=
-export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+RUN ?=
+export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench bench-hook bench-khugepaged soak debug-mutants clean
+.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench publish bench-hook bench-khugepaged soak debug-mutants clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -26,6 +27,9 @@ bench: ## the suite: all static settings and policies, judged by regret (SCENARI
 
 test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
 	@exec $(LAB) test
+
+publish: ## copy build/results of bench and demo to results/DATE, if they are whole (RUN=bench DATE=2026-11-22)
+	@exec $(LAB) publish $(RUN)
 
 bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
 	@exec $(LAB) bench-hook
