@@ -71,7 +71,7 @@ fn full_of_files() -> (Group, File, Worker) {
     (group, disk, worker)
 }
 
-/// What docs/findings.md says of the kernel alone.
+/// What docs/upstream/findings.md says of the kernel alone.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
