@@ -82,6 +82,41 @@ struct mthp_tunables {
 	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: the rule is off */
 };
 
+/*
+ * Defaults of the tunables.  Here and nowhere else: mthp_ext, its help and the unit tests
+ * read them from here.  Facts about the machine are not among them.
+ */
+#define MTHP_DEFAULTS_OF_ALL						\
+	.psi_full = 1,							\
+	.max_order = { MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER,		\
+		       MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER },		\
+	.limit_share = 512,						\
+	.sparse_share = 512,						\
+	.look_mask = 15,						\
+	.threshold_ns = 100000000,					\
+	.window_ns = 1000000000,					\
+	.headroom_factor = 1024,					\
+	.host_factor = 1024,						\
+	.sparse_bytes = 64 << 20
+
+#define MTHP_DEFAULTS	{						\
+	MTHP_DEFAULTS_OF_ALL,						\
+	.max_hold = 64,							\
+	.calm_ns = 50000000,						\
+	.min_memory = 8 << 20,						\
+}
+
+/*
+ * The policy `reactive` is the proposal's rule: no back-off, and so no hysteresis, and the
+ * proposal's size of a small cgroup.
+ */
+#define MTHP_DEFAULTS_REACTIVE	{					\
+	MTHP_DEFAULTS_OF_ALL,						\
+	.max_hold = 1,							\
+	.calm_ns = 100000000,						\
+	.min_memory = 16 << 20,						\
+}
+
 /* Pressure verdict of one cgroup and what it rests on. */
 struct mthp_stall {
 	__u64 anchor_ns;	/* when the running window began */

@@ -174,10 +174,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("abi.c");
         let program = dir.path().join("abi");
-        let prints: String = expressions
+        let prints: Vec<String> = expressions
             .iter()
             .map(|e| format!("printf(\"%zu\\n\", (size_t)({e}));\n"))
             .collect();
+        let prints = prints.concat();
         std::fs::write(
             &source,
             format!(

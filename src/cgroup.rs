@@ -20,6 +20,10 @@ use crate::units::number_in;
 /// The usual mount point.
 pub const DEFAULT_MOUNT: &str = "/sys/fs/cgroup";
 
+/// Remedy where a cgroup lacks the memory controller that the hierarchy has.
+pub const ENABLE_MEMORY: &str = "A cgroup above does not enable it: \
+     run `echo +memory > cgroup.subtree_control` in each cgroup above this one.";
+
 /// Is this path inside a cgroup2 file system?
 pub fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC)
@@ -98,15 +102,11 @@ impl Cgroup {
             return Ok(());
         }
         let (why, remedy) = if has(&self.mount) {
-            (
-                "cgroup.controllers does not list it",
-                "Its parent does not hand it down: \
-                 `echo +memory` into cgroup.subtree_control of each cgroup above it.",
-            )
+            ("cgroup.controllers does not list it", ENABLE_MEMORY)
         } else {
             (
                 "the whole hierarchy has none",
-                "It is disabled (cgroup_disable=memory), not built in (CONFIG_MEMCG), or lives on \
+                "It is disabled (cgroup_disable=memory), not built in (CONFIG_MEMCG), or on \
                  cgroup v1: boot without that option, or with systemd.unified_cgroup_hierarchy=1.",
             )
         };

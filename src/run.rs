@@ -88,7 +88,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
     let trigger = match args.policy.needs_psi() {
-        true => Some(Trigger::arm(&pressure_file, args.threshold, args.window)?),
+        true => Some(Trigger::arm(
+            &pressure_file,
+            args.threshold,
+            args.window,
+            args.policy.name(),
+        )?),
         false => None,
     };
     let attached = Attached::new(args, &carrier, &root)?;

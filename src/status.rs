@@ -404,39 +404,21 @@ mod tests {
         page_shift: 12,
     };
 
-    const HERE: Tunables = Tunables {
-        page_shift: 12,
-        magic: abi::MAGIC,
-        abi: abi::ABI,
-        rules: 0,
-        max_order: [abi::NO_MAX_ORDER; NR_REASONS],
-        count_cache: 0,
-        narrow_advised: 0,
-        psi_full: 1,
-        limit_share: 512,
-        bind_khugepaged: 0,
-        largest_pages: 512,
-        max_hold: 1,
-        narrow_collapse: 0,
-        threshold_ns: 0,
-        calm_ns: 0,
-        window_ns: 0,
-        min_memory: 0,
-        headroom_factor: 1024,
-        host_factor: 64,
-        sparse_bytes: 0,
-        sparse_share: 512,
-        look_mask: 15,
-        pressure_order: 0,
-        pad: 0,
-    };
+    /// The defaults, on a machine with 4 KiB pages and 2 MiB folios.
+    fn here() -> Tunables {
+        Tunables {
+            page_shift: 12,
+            largest_pages: 512,
+            ..*decide::defaults()
+        }
+    }
 
     fn verdict(orders: [u64; 4], rules: u32) -> Verdict {
         Verdict {
             orders,
             rules,
             state: None,
-            facts: facts_of(None, false, None, Some(1 << 20), &HERE),
+            facts: facts_of(None, false, None, Some(1 << 20), &here()),
         }
     }
 
@@ -463,15 +445,15 @@ mod tests {
             memory_known: 1,
             ..CgroupState::default()
         };
-        let facts = facts_of(Some(&state), false, Some(5 << 20), None, &HERE);
+        let facts = facts_of(Some(&state), false, Some(5 << 20), None, &here());
         assert_eq!(facts.memory_bytes, 4 << 20);
-        let shrunk = facts_of(Some(&state), false, Some(1 << 20), None, &HERE);
+        let shrunk = facts_of(Some(&state), false, Some(1 << 20), None, &here());
         assert_eq!(shrunk.memory_bytes, 1 << 20);
     }
 
     #[test]
     fn a_cgroup_not_met_yet_inherits_pressure_only() {
-        let facts = facts_of(None, true, Some(0), None, &HERE);
+        let facts = facts_of(None, true, Some(0), None, &here());
         assert_eq!(
             (facts.pressure, facts.memory_known, facts.populated),
             (1, 0, 0)

@@ -83,8 +83,13 @@ fn effective_caps(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
+/// The bit of a capability in a set.
+fn bit(cap: u32) -> u64 {
+    1 << cap
+}
+
 fn enough(caps: u64) -> bool {
-    let has = |cap: u32| caps & (1 << cap) != 0;
+    let has = |cap: u32| caps & bit(cap) != 0;
     // The two BPF capabilities were split off CAP_SYS_ADMIN, which still covers
     // them; without CAP_SYS_RESOURCE a PSI trigger must have a 2 s window.
     has(CAP_SYS_RESOURCE) && (has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)))
@@ -342,11 +347,11 @@ mod tests {
     fn capabilities_are_read_from_the_status_file() {
         let all = effective_caps("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();
         assert!(enough(all));
-        assert!(!enough(all & !(1 << CAP_SYS_RESOURCE)));
+        assert!(!enough(all & !bit(CAP_SYS_RESOURCE)));
         assert!(enough(
-            1 << CAP_BPF | 1 << CAP_PERFMON | 1 << CAP_SYS_RESOURCE
+            bit(CAP_BPF) | bit(CAP_PERFMON) | bit(CAP_SYS_RESOURCE)
         ));
-        assert!(!enough(1 << CAP_BPF | 1 << CAP_SYS_RESOURCE));
+        assert!(!enough(bit(CAP_BPF) | bit(CAP_SYS_RESOURCE)));
         assert_eq!(effective_caps("CapEff:\tnone\n"), None);
         assert_eq!(effective_caps(""), None);
     }
