@@ -34,7 +34,7 @@ impl From<[u64; NR_REASONS]> for Orders {
 /// A line of the log of `run`.  Times are CLOCK_MONOTONIC milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-#[allow(missing_docs, reason = "docs/policies.md describes the fields")]
+#[allow(missing_docs, reason = "docs/use.md describes the fields")]
 pub enum Line {
     Attached {
         t_ms: u64,
