@@ -24,7 +24,7 @@ const START: &str = "exec 3<&0 </dev/null; . /proc/self/fd/3";
 const PRELUDE: &str = "\
 exec 3<&-
 __done() { __code=$?; printf '\\001done %d\\n' \"$__code\"; return \"$__code\"; }
-__foreground='trap : INT; printf \"\\001group %d\\n\" \"$$\"; eval \"$1\"'
+__foreground='trap \"exit \\$?\" INT; printf \"\\001group %d\\n\" \"$$\"; eval \"$1\"'
 ";
 
 /// What comes out of a shell.
