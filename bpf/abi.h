@@ -147,7 +147,7 @@ struct mthp_cgroup {
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 told[MTHP_NR_REASONS];
 	__u64 told_ns;
-	__u64 muted;		/* calls that found a change but had to keep it to themselves */
+	__u64 suppressed;		/* calls that found a change but had to keep it to themselves */
 	/*
 	 * Counters are plain increments: two CPUs may lose one to each other.
 	 * They show proportions; an atomic per fault would cost more than the rule.
@@ -167,7 +167,7 @@ struct mthp_event {
 	__u64 memory_bytes;
 	__u64 headroom_bytes;	/* MTHP_NO_LIMIT: none */
 	__u64 host_bytes;	/* the same of the host */
-	__u64 muted;		/* changes not reported since the last event of this cgroup */
+	__u64 suppressed;		/* changes not reported since the last event of this cgroup */
 	__u32 rules;		/* MTHP_RULE() bits that narrow `to` */
 	__u32 memory_known;
 	__u32 hold;		/* of the pressure verdict, as in struct mthp_stall */

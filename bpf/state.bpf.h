@@ -234,7 +234,7 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 	before = state->told_ns;
 	now = bpf_ktime_get_ns();
 	if (!hurry && now - before < MTHP_TELL_EVERY_NS) {
-		state->muted++;
+		state->suppressed++;
 		return 0;
 	}
 
@@ -254,7 +254,7 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 
 	e = bpf_ringbuf_reserve(&mthp_events, sizeof(*e), 0);
 	if (!e) {
-		state->muted++;
+		state->suppressed++;
 		return 0;
 	}
 	e->t_ns = now;
@@ -269,12 +269,12 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 	e->memory_bytes = f.memory_bytes;
 	e->headroom_bytes = f.headroom_bytes;
 	e->host_bytes = f.host_bytes;
-	e->muted = state->muted;
+	e->suppressed = state->suppressed;
 	e->rules = all;
 	e->memory_known = f.memory_known;
 	e->hold = state->stall.hold;
 	e->pad = 0;
-	state->muted = 0;
+	state->suppressed = 0;
 	bpf_ringbuf_submit(e, 0);
 	return 1;
 }

@@ -68,6 +68,8 @@ pub struct Attached {
     pub events: MapHandle,
     /// What loading took, most of it the verifier's.
     pub load_time: Duration,
+    /// The constants it was loaded with.
+    pub tunables: Tunables,
     _object: Object,
 }
 
@@ -83,7 +85,7 @@ impl Attached {
             .name(args.policy.name())
             .and_then(|builder| builder.open_memory(object_of(args.policy)))
             .map_err(|e| load_error(args.policy, e))?;
-        set_tunables(&mut open, args)?;
+        let tunables = set_tunables(&mut open, args)?;
         let begun = Instant::now();
         let mut object = open.load().map_err(|e| load_error(args.policy, e))?;
         let load_time = begun.elapsed();
@@ -101,6 +103,7 @@ impl Attached {
             link,
             events,
             load_time,
+            tunables,
             _object: object,
         })
     }
@@ -213,7 +216,7 @@ fn mismatch(policy: Policy, what: &str) -> Error {
 }
 
 /// Writes the options into .rodata, over the constants the policy brings along.
-fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<()> {
+fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<Tunables> {
     for mut map in open.maps_mut() {
         if !map.name().to_string_lossy().ends_with(".rodata") {
             continue;
@@ -227,6 +230,7 @@ fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<()> {
         let tunables = args.tunables(&own, &sizes, fills);
         return map
             .set_initial_value(abi::as_bytes(&tunables))
+            .map(|()| tunables)
             .map_err(|e| load_error(args.policy, e));
     }
     Err(mismatch(args.policy, "it has no tunables"))
