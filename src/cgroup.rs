@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_controller_is_looked_for_where_it_counts() {
+    fn the_memory_controller_must_be_where_it_counts() {
         let t = tree(&[
             ("cgroup.controllers", "cpu memory\n"),
             ("a/cgroup.controllers", "cpu\n"),

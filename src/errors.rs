@@ -123,7 +123,7 @@ pub enum Error {
         path.display()
     )]
     NoCgroup2 {
-        /// Where it was looked for.
+        /// Where it was expected.
         path: PathBuf,
     },
 

@@ -297,7 +297,7 @@ mod tests {
             "[   12.345] /redis: all -> 4K (pressure: 230ms of full stall in 1s \
              (threshold 100ms in 1s), ends after 4 calm windows; \
              headroom: 1M left below memory.max 64M of /redis (63M in use), \
-             1/1024 of it per folio)\n"
+             a folio may take 1/1024)\n"
         );
     }
 

@@ -39,7 +39,7 @@ fn object_of(policy: Policy) -> &'static [u8] {
 /// The end of what libbpf said, kept to explain a failed load.
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
 
-/// How much of it is kept: the verifier tells the reason last.
+/// How much of it is kept: the verifier prints the reason last.
 const LOG_TAIL: usize = 4096;
 
 fn keep_log(level: PrintLevel, message: String) {
@@ -111,20 +111,20 @@ impl Attached {
     /// The link's id, as `status` and bpftool show it.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not return it.
     pub fn link_id(&self) -> Result<u32> {
         Ok(self.info()?.id)
     }
 
     fn info(&self) -> Result<links::LinkInfo> {
-        links::info(self.link.as_fd()).context(|| "asking about the link".to_owned())
+        links::info(self.link.as_fd()).context(|| "reading the info of the link".to_owned())
     }
 
     /// Brings all verdicts up to date.  Does nothing for a policy without scan.
     ///
     /// # Errors
     /// [`Error::Scan`] with the errno of the failed step.  Interruptions are
-    /// retried a few times, not for ever.
+    /// retried a few times, not forever.
     pub fn scan(&self) -> Result<()> {
         let Some(link) = &self.scan else {
             return Ok(());

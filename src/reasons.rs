@@ -8,7 +8,7 @@ use crate::cgroup::Limit;
 use crate::decide;
 use crate::units::{percent, show_duration, show_size};
 
-/// What the rules looked at.
+/// What the rules compared.
 pub struct Numbers<'a> {
     /// The constants they compared with.
     pub tunables: &'a Tunables,
@@ -50,14 +50,14 @@ impl Numbers<'_> {
                 percent(t.sparse_share)
             )),
             "headroom" => Some(format!(
-                "{} left below {}, 1/{} of it per folio",
+                "{} left below {}, a folio may take 1/{}",
                 show_size(self.headroom_bytes?),
                 self.limit
                     .map_or_else(|| "the nearest limit".to_owned(), Limit::text),
                 t.headroom_factor
             )),
             "host" => Some(format!(
-                "the host has {} left, 1/{} of it per folio",
+                "the host has {} left, a folio may take 1/{}",
                 show_size(self.host_bytes?),
                 t.host_factor
             )),
@@ -143,8 +143,8 @@ mod tests {
                 "pressure: 230ms of full stall in 1s (threshold 100ms in 1s), ends after 4 calm windows",
                 "small: 3M of anon+shmem (below 8M)",
                 "sparse: a process fills less than 50% of the memory it spans",
-                "headroom: 1M left below memory.max 64M of /redis (63M in use), 1/1024 of it per folio",
-                "host: the host has 120M left, 1/1024 of it per folio",
+                "headroom: 1M left below memory.max 64M of /redis (63M in use), a folio may take 1/1024",
+                "host: the host has 120M left, a folio may take 1/1024",
                 "max-order: at most order fault=4,swapin=0,khugepaged=0",
             ]
         );
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(plain[0], "pressure: taken over from the cgroup above");
         assert_eq!(
             plain[3],
-            "headroom: 1M left below the nearest limit, 1/1024 of it per folio"
+            "headroom: 1M left below the nearest limit, a folio may take 1/1024"
         );
         assert_eq!(plain[5], "max-order", "there is no cap");
         let stall = Stall {

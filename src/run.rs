@@ -25,7 +25,7 @@ use crate::support;
 
 /// Scans per window after a PSI event.  The trigger's window slides and the
 /// scan's does not, so an event can come while the scan still sees only part of
-/// the stall; the next look should then not be a whole window away.
+/// the stall; the next scan should then not be a whole window away.
 const ALERT_SCANS: u32 = 10;
 
 /// What woke the loop.

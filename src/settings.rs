@@ -49,7 +49,7 @@ impl From<&abi::Tunables> for Settings {
             host_factor: t.host_factor,
             limit_share_percent: percent(t.limit_share),
             count_cache: t.count_cache != 0,
-            sample_every_requests: t.look_mask.saturating_add(1),
+            sample_every_requests: t.sample_mask.saturating_add(1),
             max_order: t.max_order.into(),
             bind_khugepaged: t.bind_khugepaged != 0,
             narrow_advised: t.narrow_advised != 0,
@@ -97,8 +97,8 @@ impl Settings {
                 self.pressure,
                 show_duration(self.window_ms * 1_000_000),
                 match self.max_hold_windows {
-                    1 => ", until a window is calm".to_owned(),
-                    most => format!(", until 1 to {most} windows are calm"),
+                    1 => "; ends after one calm window".to_owned(),
+                    most => format!("; ends after 1 to {most} calm windows"),
                 }
             )),
             "small" if self.min_memory_bytes == 0 => off(),
@@ -163,7 +163,7 @@ mod tests {
     fn each_rule_has_its_line() {
         assert_eq!(
             shown(decide::defaults()),
-            "  pressure:  base pages from 100ms of full stall in 1s, until 1 to 64 windows are calm\n  \
+            "  pressure:  base pages from 100ms of full stall in 1s; ends after 1 to 64 calm windows\n  \
              small:     base pages on fault below 8M of anon+shmem\n  \
              sparse:    base pages on fault for a process that fills less than 50% of the memory it \
              spans, if that wastes 64M\n  \
@@ -187,7 +187,7 @@ mod tests {
         });
         for part in [
             "pressure:  at most order 4 from",
-            "until a window is calm\n",
+            "ends after one calm window\n",
             "small:     off\n",
             "sparse:    off\n",
             "in use, all page cache included\n",

@@ -346,7 +346,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             "ANON+SHMEM",
             "HEADROOM",
             "HUGE",
-            "ASKED",
+            "REQUESTS",
             "NARROWED",
             "WHY",
         ]

@@ -44,7 +44,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks at the running system, with its cgroups at `mount`.
+    /// Reads the running system, with its cgroups at `mount`.
     pub fn gather(mount: &Path) -> Self {
         let carrier = Carrier::probe().ok();
         let cgroup = Cgroup::open(mount).ok();

@@ -148,7 +148,7 @@ fn it_idles_without_using_the_processor() {
     std::thread::sleep(Duration::from_secs(2));
     let before = ext.proc_status("voluntary_ctxt_switches");
     std::thread::sleep(Duration::from_secs(5));
-    // It looks once a second.  A look may sleep for a lock, but nothing else
+    // It scans once a second.  A scan may sleep for a lock, but nothing else
     // wakes it; processor time would be that of a busy host.
     let woken = ext.proc_status("voluntary_ctxt_switches") - before;
     assert!((1..=25).contains(&woken), "{woken} times in 5 s");
@@ -231,7 +231,7 @@ fn status_shows_policy_settings_and_decisions() {
         "1",
         "--sparse-share",
         "33",
-        "--look-every",
+        "--sample-every",
         "4",
         "--count-cache",
         "--narrow-advised",
