@@ -7,13 +7,14 @@ SCALE ?=
 CASE ?=
 MUTANT ?=
 PATCH ?=
+TARGETS ?=
 RUN ?=
-export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
+export SUITE AS_USER DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench publish bench-hook bench-khugepaged soak debug-mutants clean
+.PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*##.*/\1/p' Makefile)
 .NOTPARALLEL:
 
 help: ## show this list
@@ -27,6 +28,15 @@ bench: ## the suite: all static settings and policies, judged by regret (SCENARI
 
 test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
 	@exec $(LAB) test
+
+test-short: ## linters, host unit tests, a sample of the demo and of the benchmark suite
+	@exec $(LAB) test --only lint --only host --only sample
+
+test-debug: ## the kernel selftests and a short soak on the kernel for debugging (builds it first)
+	@exec $(LAB) test --only soak --only debug
+
+clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
+	@exec $(LAB) clean-root $(TARGETS)
 
 publish: ## copy build/results of bench and demo to results/DATE, if they are whole (RUN=bench DATE=2026-11-22)
 	@exec $(LAB) publish $(RUN)

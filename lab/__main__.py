@@ -175,6 +175,12 @@ def _debug_mutants(args: argparse.Namespace) -> int:
     return debugmutants.main(args.name)
 
 
+def _clean_root(args: argparse.Namespace) -> int:
+    from lab import cleanroot
+
+    return cleanroot.main(args.suite or cleanroot.other_suite(), args.target or [cleanroot.SHORT], args.user)
+
+
 def _clean(_: argparse.Namespace) -> int:
     shutil.rmtree(BUILD, ignore_errors=True)
     print(f"removed {BUILD}; fetched sources and built kernels stay in {cache()}")
@@ -237,7 +243,7 @@ def _parser() -> argparse.ArgumentParser:
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
     test.add_argument(
-        "--only", action="append", metavar="PART", help="run only lint, host, vm, soak or debug (may repeat)"
+        "--only", action="append", metavar="PART", help="run only lint, host, vm, sample, soak or debug (may repeat)"
     )
     add("lint", _lint, "run the linters")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
@@ -280,6 +286,20 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--timeout", type=float, default=300, help="seconds (default: %(default)s)")
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
+    root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
+    root.add_argument(
+        "--suite",
+        choices=["bookworm", "trixie"],
+        default=os.environ.get("SUITE") or None,
+        help="also: SUITE=; default: the one that this host is not of",
+    )
+    root.add_argument(
+        "--user",
+        action="store_true",
+        default=os.environ.get("AS_USER", "") == "1",
+        help="as an ordinary user with sudo instead of root (also: AS_USER=1)",
+    )
+    root.add_argument("target", nargs="*", help="default: test-short")
     add("clean", _clean, "remove build/")
     return parser
 

@@ -15,9 +15,11 @@ from lab.testing.result import Status, Suite, Test, total
 
 _DETAIL_LINES = 30
 _print_lock = threading.Lock()
-PARTS = ("lint", "host", "vm", "soak", "debug")
-_USUAL = ("lint", "host", "vm", "soak")
-"""Without the selftests on the kernel for debugging, which take half an hour under emulation."""
+PARTS = ("lint", "host", "vm", "sample", "soak", "debug")
+_USUAL = ("lint", "host", "vm")
+"""Without the kernel for debugging, which takes as long to build as all the rest: `make test-debug`."""
+_SAMPLE = ("memcached/none",)
+"""Cases of the benchmark suite that a sample of `vm` has: a server and a client of Debian's packages."""
 
 
 def _show(suite: Suite) -> None:
@@ -90,6 +92,16 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     return kernel, mode
 
 
+def _sample(suites: list[Suite]) -> Kernel:
+    """What differs between Debian's releases: Redis, the other programs of the suite, QEMU, the compilers."""
+    kernel = build.ensure()
+    print("test: a sample of the demo and of the benchmark suite", flush=True)
+    for suite in (demo.run(kernel), bench.run(kernel, _SAMPLE)):
+        _show(suite)
+        suites.append(suite)
+    return kernel
+
+
 def _debug(suites: list[Suite], parts: list[str]) -> None:
     kernel = build.ensure(variant=build.DEBUG)
     mode, why = accel.best(kernel.image)
@@ -105,7 +117,7 @@ def test(only: list[str] | None = None) -> int:
             raise LabError(Exit.USAGE, f"there is no part {part!r}; there are: {', '.join(PARTS)}")
     need = setup.Need.PROGRAM
     need |= setup.Need.LINT if "lint" in parts else setup.Need(0)
-    need |= setup.Need.BENCH if "vm" in parts else setup.Need(0)
+    need |= setup.Need.BENCH if {"vm", "sample"} & set(parts) else setup.Need(0)
     setup.ensure(need)
     suites: list[Suite] = []
     kernel: Kernel | None = None
@@ -131,6 +143,11 @@ def test(only: list[str] | None = None) -> int:
             kernel, mode = _vm(suites, in_guest)
         except LabError as error:
             _part("vm", suites, error)
+    if "sample" in parts:
+        try:
+            kernel, mode = _sample(suites), "icount"
+        except LabError as error:
+            _part("sample", suites, error)
     if "debug" in parts or "soak" in parts:
         try:
             _debug(suites, parts)
