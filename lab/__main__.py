@@ -133,6 +133,12 @@ def _bench(args: argparse.Namespace) -> int:
     return main(args.rest)
 
 
+def _publish(args: argparse.Namespace) -> int:
+    from lab import publish
+
+    return publish.main(args.name, args.date)
+
+
 def _bench_hook(_: argparse.Namespace) -> int:
     from lab.cost.__main__ import main
 
@@ -257,10 +263,13 @@ def _parser() -> argparse.ArgumentParser:
     figures = add("figures", _figures, "compare the figures on pages with the results they are taken from")
     figures.add_argument("page", nargs="*", help="default: all that hold figures")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
-    demo.add_argument("--scale", help="how large (see docs/lab.md)")
+    demo.add_argument("--scale", help="how large (see docs/internals/lab.md)")
     demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
+    published = add("publish", _publish, "copy whole results of bench and demo to results/DATE")
+    published.add_argument("--date", default=os.environ.get("DATE") or None, help="default: of the run (also: DATE=)")
+    published.add_argument("name", nargs="*", help="bench, demo (default: both)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
     add("bench-khugepaged", _bench_khugepaged, "khugepaged's scan here and on a stock kernel from before")
     soak = add("soak", _soak, "run everything at once on the kernel for debugging")
@@ -312,7 +321,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Runs one command; its exit code is documented in docs/lab.md."""
+    """Runs one command; its exit code is documented in docs/internals/lab.md."""
     proc.stop_on_signals()
     args = _parser().parse_args()
     try:

@@ -126,6 +126,8 @@ def _report(
     if checked:
         print("\nGates\n" + "\n".join(parts.gate_lines(sorted(checked, key=lambda one: one.ok))))
     print(f"\n{seconds / 60:.1f} minutes. " + "\n".join(f"Written: {path}" for path in paths))
+    if not complete:
+        print(f"lab: {text.INCOMPLETE}", file=sys.stderr)
     for error in finished.errors:
         print(f"lab: {error}", file=sys.stderr)
     if finished.interrupted:

@@ -8,8 +8,8 @@ from lab.results import Gate
 
 NOTE = {
     "icount": "Guest time is counted in instructions (1 instruction = 1 ns) under emulation, which models no TLB and\n"
-    "no cache: the figures show how much work is done, not how fast your machine is. Rates of equal runs differ by\n"
-    "some 2 %, and by more where large folios meet a limit; p99 by a tenth and more.",
+    "no cache: the figures show how much work is done, not how fast your machine is. Equal runs differ, too:\n"
+    "docs/results.md says by how much.",
     "tcg": "Emulated, with the host's own noise and without a model of TLB and cache: read the order, not the figures.",
     "kvm": "Measured under KVM on this host.",
 }

@@ -9,7 +9,7 @@ from lab.paths import REPO
 from lab.tests.test_kernel_tests import others
 
 DOCS = REPO / "docs"
-PAGES = [*REPO.glob("*.md"), *DOCS.rglob("*.md"), *(REPO / "kernel").glob("*.md")]
+PAGES = [*REPO.glob("*.md"), *DOCS.rglob("*.md"), *(REPO / "kernel").glob("*.md"), *(REPO / "results").rglob("*.md")]
 POLICIES = sorted(path.name.removesuffix(".bpf.c") for path in (REPO / "bpf").glob("*.bpf.c"))
 _OPTIONS = re.compile(r"--([a-z][a-z-]+)")
 
@@ -34,7 +34,7 @@ def broken(page: Path) -> list[str]:
 
 
 def verifier_rows(text: str) -> dict[tuple[str, str], set[str]]:
-    """(policy, options) -> programs, of the table in docs/verifier-cost.md."""
+    """(policy, options) -> programs, of the table in docs/internals/verifier-cost.md."""
     found: dict[tuple[str, str], set[str]] = {}
     for policy, options, program, count in re.findall(
         r"^\| `(\w+)` \| `?([^`|]*?)`? ?\| `(\w+)` \| ([\d,]+) \|", text, re.MULTILINE
@@ -76,7 +76,7 @@ class PolicyPageTest(unittest.TestCase):
 
 class VerifierCostTest(unittest.TestCase):
     def test_every_program_of_every_policy_is_recorded(self) -> None:
-        recorded = verifier_rows((DOCS / "verifier-cost.md").read_text())
+        recorded = verifier_rows((DOCS / "internals" / "verifier-cost.md").read_text())
         self.assertEqual(sorted({policy for policy, _ in recorded}), POLICIES)
         for (policy, _), programs in recorded.items():
             source = (REPO / "bpf" / f"{policy}.bpf.c").read_text()
