@@ -103,6 +103,18 @@ def _test(args: argparse.Namespace) -> int:
     return main.test(args.only)
 
 
+def _docs(args: argparse.Namespace) -> int:
+    from lab.testing import main
+
+    return main.docs(args.page)
+
+
+def _figures(args: argparse.Namespace) -> int:
+    from lab.report import figures
+
+    return figures.main(args.page)
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.testing import main
 
@@ -246,6 +258,10 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", metavar="PART", help="run only lint, host, vm, sample, soak or debug (may repeat)"
     )
     add("lint", _lint, "run the linters")
+    docs = add("docs", _docs, "run the commands of pages for users as the pages show them")
+    docs.add_argument("page", nargs="+", help="such as docs/use.md")
+    figures = add("figures", _figures, "compare the figures on pages with the results they are taken from")
+    figures.add_argument("page", nargs="*", help="default: all that hold figures")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
     demo.add_argument("--scale", help="how large (see docs/internals/lab.md)")
     demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
