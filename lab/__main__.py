@@ -103,6 +103,18 @@ def _test(args: argparse.Namespace) -> int:
     return main.test(args.only)
 
 
+def _docs(args: argparse.Namespace) -> int:
+    from lab.testing import main
+
+    return main.docs(args.page)
+
+
+def _figures(args: argparse.Namespace) -> int:
+    from lab.report import figures
+
+    return figures.main(args.page)
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.testing import main
 
@@ -246,13 +258,17 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", metavar="PART", help="run only lint, host, vm, sample, soak or debug (may repeat)"
     )
     add("lint", _lint, "run the linters")
+    docs = add("docs", _docs, "run the commands of pages for users as the pages show them")
+    docs.add_argument("page", nargs="+", help="such as docs/use.md")
+    figures = add("figures", _figures, "compare the figures on pages with the results they are taken from")
+    figures.add_argument("page", nargs="*", help="default: all that hold figures")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
     demo.add_argument("--scale", help="how large (see docs/internals/lab.md)")
     demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
     published = add("publish", _publish, "copy whole results of bench and demo to results/DATE")
-    published.add_argument("--date", default=os.environ.get("DATE") or None, help="default: of the run (also: DATE=)")
+    published.add_argument("--date", default=os.environ.get("DATE") or None, help="(also: DATE=; default: of the run)")
     published.add_argument("name", nargs="*", help="bench, demo (default: both)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
     add("bench-khugepaged", _bench_khugepaged, "khugepaged's scan here and on a stock kernel from before")

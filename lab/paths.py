@@ -11,6 +11,12 @@ CARGO_TARGET = BUILD / "cargo"
 KERNEL_DIR = REPO / "kernel"
 
 
+def documents() -> list[Path]:
+    """The Markdown pages of the repository."""
+    found = [*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *KERNEL_DIR.glob("*.md")]
+    return sorted(found)
+
+
 def cache() -> Path:
     """The cache directory: $MTHP_CACHE, else $XDG_CACHE_HOME/mthp_ext, else ~/.cache/mthp_ext; made if missing."""
     if chosen := os.environ.get("MTHP_CACHE"):

@@ -168,14 +168,14 @@ fn member(of: &Struct<'_>, name: &str) -> Option<(usize, TypeId)> {
 }
 
 /// Is there an enumerator of this name?  UAPI flags live in nameless enums, so
-/// all of them are looked through.
+/// all of them are searched.
 fn enum_has(btf: &Btf<'_>, name: &str) -> bool {
     let name = OsStr::new(name);
     btf.type_by_kind::<Enum<'_>>()
         .any(|e| e.iter().any(|m| m.name == Some(name)))
 }
 
-/// Detaches a link, whoever else holds it.  A link whose cgroup is
+/// Detaches a link, even if another process holds it.  A link whose cgroup is
 /// gone has nothing left to detach.
 pub fn detach(link: &impl AsFd) {
     // SAFETY: the descriptor is open.  The result does not matter: closing the

@@ -217,9 +217,9 @@ pub struct RunArgs {
 
     /// Requests of a cgroup between two samples of its process, limits, page cache and host; a power
     /// of two from 1 to 4096. Lower: decisions follow changes sooner, each request costs more
-    #[arg(long, value_name = "REQUESTS", default_value_t = decide::defaults().look_mask + 1,
-          hide_short_help = true, help_heading = CONSTANTS, value_parser = look_every)]
-    pub look_every: u32,
+    #[arg(long, value_name = "REQUESTS", default_value_t = decide::defaults().sample_mask + 1,
+          hide_short_help = true, help_heading = CONSTANTS, value_parser = sample_every)]
+    pub sample_every: u32,
 
     /// Print JSON lines instead of text
     #[arg(long)]
@@ -242,8 +242,8 @@ const WINDOWS: std::ops::RangeInclusive<Duration> =
 /// Heads the options that exist to be measured; nobody should have to set them.
 const CONSTANTS: &str = "Constants of the rules, for measurements";
 
-/// Reads `--look-every`: the programs mask instead of dividing.
-fn look_every(text: &str) -> std::result::Result<u32, String> {
+/// Reads `--sample-every`: the programs mask instead of dividing.
+fn sample_every(text: &str) -> std::result::Result<u32, String> {
     match text.parse::<u32>() {
         Ok(every) if every.is_power_of_two() && every <= 4096 => Ok(every),
         _ => Err("it must be a power of two from 1 to 4096".to_owned()),
@@ -337,7 +337,7 @@ impl RunArgs {
             bind_khugepaged: (self.policy == Policy::Adaptive && khugepaged_fills).into(),
             sparse_bytes: self.sparse_waste,
             sparse_share: units::share(self.sparse_share),
-            look_mask: self.look_every - 1,
+            sample_mask: self.sample_every - 1,
             pressure_order: self.pressure_order,
             ..*own
         }
@@ -384,10 +384,10 @@ mod tests {
         assert_eq!((theirs.max_hold, theirs.calm_ns), (1, 100_000_000));
         assert_eq!((t.bind_khugepaged, theirs.bind_khugepaged), (1, 0));
         assert_eq!((t.sparse_bytes, t.limit_share), (64 << 20, 512));
-        assert_eq!((t.sparse_share, t.look_mask), (512, 15));
-        let early = run(&["--calm-share", "25", "--look-every", "1"]).unwrap();
+        assert_eq!((t.sparse_share, t.sample_mask), (512, 15));
+        let early = run(&["--calm-share", "25", "--sample-every", "1"]).unwrap();
         let early = early.tunables(&own, &sizes, true);
-        assert_eq!((early.calm_ns, early.look_mask), (25_000_000, 0));
+        assert_eq!((early.calm_ns, early.sample_mask), (25_000_000, 0));
         assert_eq!((t.psi_full, t.narrow_advised, t.narrow_collapse), (1, 0, 0));
         assert_eq!(t.count_cache, 0);
         let counted = run(&["--count-cache"]).unwrap();
@@ -514,9 +514,9 @@ mod tests {
             ["--pressure-order", "63"],
             ["--calm-share", "0"],
             ["--calm-share", "101"],
-            ["--look-every", "0"],
-            ["--look-every", "24"],
-            ["--look-every", "8192"],
+            ["--sample-every", "0"],
+            ["--sample-every", "24"],
+            ["--sample-every", "8192"],
             ["--headroom-factor", "1048577"],
             ["--pressure", "most"],
             ["--policy", "none"],
@@ -553,7 +553,7 @@ mod tests {
             ["--sparse-share", "100"],
             ["--calm-share", "1"],
             ["--calm-share", "100"],
-            ["--look-every", "4096"],
+            ["--sample-every", "4096"],
         ] {
             assert!(run(&good).is_ok(), "{good:?}");
         }

@@ -116,13 +116,14 @@ pub enum Error {
 
     /// No cgroup v2 hierarchy at all.
     #[error(
-        "{0}: no cgroup v2 hierarchy is mounted here. \
+        "{}: no cgroup v2 hierarchy is mounted here. \
          The system uses cgroup v1, or mounts no cgroups: boot with \
-         systemd.unified_cgroup_hierarchy=1, or run `mount -t cgroup2 none {0}`.",
+         systemd.unified_cgroup_hierarchy=1; \
+         where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`.",
         path.display()
     )]
     NoCgroup2 {
-        /// Where it was looked for.
+        /// Where it was expected.
         path: PathBuf,
     },
 

@@ -44,7 +44,7 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// What the kernel tells about a program.
+/// What the kernel shows about a program.
 struct Program {
     name: String,
     verified: u64,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A very small test frame: checks that tell the values, numbers at which
+ * A very small test frame: checks that print the values, numbers at which
  * arithmetic breaks, and a main() that runs one test by name or lists them.
  */
 #ifndef MTHP_UNIT_H

@@ -9,6 +9,7 @@ from lab import accel, results, setup
 from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
+from lab.paths import REPO, documents
 from lab.testing import bench, cost, debug, demo, guest, host
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, Test, total
@@ -169,6 +170,26 @@ def _close(suites: list[Suite], kernel: Kernel | None, mode: str) -> int:
     print(f"results: {path}")
     print(total(suites), flush=True)
     return Exit.OK if all(gate.ok for gate in gates) else Exit.TESTS
+
+
+def docs(pages: list[str]) -> int:
+    """The commands of these pages, on the host and in a guest; 1 if one does not do what its page shows."""
+    known = {str(page.relative_to(REPO)) for page in documents()}
+    for page in pages:
+        if page not in known:
+            raise LabError(Exit.USAGE, f"there is no page {page!r}; name it by its path from the top of the checkout")
+    setup.ensure(setup.Need.DEMO)
+    rust = {test.name: test for test in host.build_rust_tests()}
+    suites = [host.pages(rust["docs"], pages)]
+    _show(suites[0])
+    if any("```console guest" in (REPO / page).read_text() for page in pages):
+        kernel = build.ensure()
+        mode, why = accel.best(kernel.image)
+        print(f"docs: in a guest, {mode} ({why})", flush=True)
+        suites.append(guest.pages(kernel, rust[guest.PAGES], mode, pages))
+        _show(suites[1])
+    print(total(suites))
+    return Exit.TESTS if any(suite.count(Status.FAILED) for suite in suites) else Exit.OK
 
 
 def lint() -> int:

@@ -198,7 +198,7 @@ impl Ext {
             .unwrap_or_default()
     }
 
-    /// A number from its /proc/PID/status: `voluntary_ctxt_switches` tells how often
+    /// A number from its /proc/PID/status: `voluntary_ctxt_switches` is how often
     /// it has gone to sleep, `RssAnon` how many KiB of memory it keeps.
     pub fn proc_status(&self, key: &str) -> u64 {
         super::read(format!("/proc/{}/status", self.child.id()))
