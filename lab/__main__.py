@@ -268,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
     published = add("publish", _publish, "copy whole results of bench and demo to results/DATE")
-    published.add_argument("--date", default=os.environ.get("DATE") or None, help="default: of the run (also: DATE=)")
+    published.add_argument("--date", default=os.environ.get("DATE") or None, help="(also: DATE=; default: of the run)")
     published.add_argument("name", nargs="*", help="bench, demo (default: both)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
     add("bench-khugepaged", _bench_khugepaged, "khugepaged's scan here and on a stock kernel from before")

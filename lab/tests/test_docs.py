@@ -57,9 +57,16 @@ class PolicyPageTest(unittest.TestCase):
         self.assertEqual(pages, {*POLICIES, "presets"})
         for name in POLICIES:
             text = (DOCS / "policies" / f"{name}.md").read_text()
-            for word in ("**For whom.**", "**When not.**", "**Measured.**", "**Production ready?**"):
+            for word in ("**What.**", "**When.**", "**When not.**", "**Measured.**", "\n# mthp_ext run"):
                 self.assertIn(word, text, name)
-            self.assertRegex(text, r"\*\*(Tuning|Meaning)\.\*\*", name)
+            if name != "adaptive":
+                self.assertIn(f"--policy {name}", text, name)
+            self.assertIn(f"](policies/{name}.md)", (DOCS / "policies.md").read_text(), name)
+
+    def test_production_readiness_is_said_once(self) -> None:
+        self.assertIn("\n## Production ready?\n", (DOCS / "policies.md").read_text())
+        for page in (DOCS / "policies").glob("*.md"):
+            self.assertNotIn("roduction ready", page.read_text(), page)
 
     def test_the_program_knows_the_options(self) -> None:
         source = (REPO / "src" / "cli.rs").read_text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""docs/internals/kernel-tests.md names a test for each requirement: it has to be complete, and the tests have to exist."""
+"""docs/internals/kernel-tests.md names a test for each requirement: complete, and all tests exist."""
 
 import re
 import unittest
