@@ -49,7 +49,7 @@ class Results:
     def value(self, file: str, key: str) -> float:
         """A figure by its key; of several numbers the median."""
         try:
-            found = tomllib.loads(f"{key} = 0")
+            found: Any = tomllib.loads(f"{key} = 0")
         except tomllib.TOMLDecodeError as error:
             raise BadFigureError(f"{key} is no key: {error}") from error
         at: Any = self.file(file)
@@ -144,7 +144,9 @@ def evaluate(text: str, results: Results) -> Value:
     return _Parser(text, results).parse()
 
 
-_WRITTEN = re.compile(r"(?P<sign>[+\-−]?)(?P<number>\d[\d,]*(?:\.\d+)?)(?P<gap>\s?)(?P<unit>.*)", re.DOTALL)
+_MINUS = "\u2212"
+"""The typographer's."""
+_WRITTEN = re.compile(r"(?P<sign>[+\-\u2212]?)(?P<number>\d[\d,]*(?:\.\d+)?)(?P<gap>\s?)(?P<unit>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -169,14 +171,14 @@ class Written:
 
     def agrees(self, value: Value) -> bool:
         """Is it `value`, rounded to the digits that it has?"""
-        own = float(self.number.replace(",", "")) * (-1 if self.sign in ("-", "−") else 1)
-        half = 0.5 * 10**-self.decimals
+        own = float(self.number.replace(",", "")) * (-1 if self.sign in ("-", _MINUS) else 1)
+        half: float = 0.5 / 10**self.decimals
         return abs(self.shown(value) - own) <= half * (1 + 1e-9)
 
     def corrected(self, value: Value) -> str:
         """What it should read."""
         shown = self.shown(value)
-        minus = self.sign if self.sign == "−" else "-"
+        minus = self.sign if self.sign == _MINUS else "-"
         sign = minus if shown < 0 else "+" if self.sign else ""
         digits = f"{abs(shown):,.{self.decimals}f}"
         return f"{sign}{digits}{self.gap}{self.unit}"
