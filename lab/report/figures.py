@@ -21,12 +21,13 @@ _MUST = re.compile(r"README\.md|docs/results\.md|docs/policies(/\w+)?\.md")
 """Pages on which every figure needs a source; others take part by their first comment of the kind."""
 
 _UNITS = r"(?:requests/s|%|KiB|MiB|GiB|times\b|k\b|ns\b|us\b|µs\b|ms\b|s\b)"
-_NUMBER = r"[+\-\u2212]?\d(?:[\d,]*\d)?(?:\.\d+)?"
+_SIGN = r"[+\-\u2212]"
+_NUMBER = rf"{_SIGN}?\d(?:[\d,]*\d)?(?:\.\d+)?"
+_THOUSANDS = rf"{_SIGN}?\d{{1,3}}(?:,\d\d\d)+(?:\.\d+)?(?![\d.,]*\d)"
+_RATIO = rf"{_SIGN}?\d+\.\d+(?= of\b)"
 # Not the 3 of 7.3.4, the 2 of 1-2, or the 64 of x86_64; a full stop behind a number ends the sentence.
 _FREE = r"(?<![\w.,])(?<!\w[\-\u2212])"
-_FIGURE = re.compile(
-    rf"{_FREE}(?:{_NUMBER}\s?{_UNITS}|[+\-\u2212]?\d{{1,3}}(?:,\d\d\d)+(?:\.\d+)?(?![\d.,]*\d)|[+\-\u2212]?\d+\.\d+(?= of\b))"
-)
+_FIGURE = re.compile(rf"{_FREE}(?:{_NUMBER}\s?{_UNITS}|{_THOUSANDS}|{_RATIO})")
 _CELL = re.compile(rf"{_NUMBER}(?:\s?{_UNITS})?")
 _COMMENT = re.compile(r"<!--\s*figures:(.*?)-->", re.DOTALL)
 _NOT = re.compile(r"not measured( on this page)?:\s*")
@@ -146,7 +147,7 @@ def _places(text: str, within: str) -> list[tuple[int, int]]:
     """Where a figure occurs as a whole."""
     words = r"\s+".join(re.escape(word) for word in text.split())
     # Not the 5 of 15, of 5.5, of +5 or of 5 %; a sign behind a number is a range's.
-    pattern = rf"(?<![\w.,])(?<!(?<!\w)[+\-\u2212]){words}(?!\w|[.,]\d|\s?%)"
+    pattern = rf"(?<![\w.,])(?<!(?<!\w){_SIGN}){words}(?!\w|[.,]\d|\s?%)"
     return [match.span() for match in re.finditer(pattern, within)]
 
 
