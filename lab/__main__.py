@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab import proc
-from lab.errors import Exit, LabError
-from lab.paths import BUILD, cache
+from lab.errors import Exit, LabError, of_host
+from lab.paths import BUILD, cache_path, check_build
 
 
 def _setup(_: argparse.Namespace) -> int:
@@ -194,8 +194,9 @@ def _clean_root(args: argparse.Namespace) -> int:
 
 
 def _clean(_: argparse.Namespace) -> int:
-    shutil.rmtree(BUILD, ignore_errors=True)
-    print(f"removed {BUILD}; fetched sources and built kernels stay in {cache()}")
+    if BUILD.exists():
+        shutil.rmtree(BUILD)
+    print(f"removed {BUILD}; fetched sources and built kernels stay in {cache_path()}")
     return Exit.OK
 
 
@@ -320,11 +321,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_host() -> None:
+    """What every command needs and no package brings."""
+    if not Path("/proc/self").exists():
+        raise LabError(
+            Exit.HOST, "/proc is not mounted, and compilers and QEMU need it; as root: mount -t proc proc /proc"
+        )
+    check_build()
+
+
 def main() -> int:
     """Runs one command; its exit code is documented in docs/internals/lab.md."""
     proc.stop_on_signals()
     args = _parser().parse_args()
     try:
+        if args.call is not _clean:
+            _check_host()
         return int(args.call(args))
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
@@ -333,8 +345,15 @@ def main() -> int:
         print("lab: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away; there is nobody left to tell.
+        # Whoever read our output went away.
         return Exit.INTERRUPTED
+    except OSError as error:
+        # What the host refuses, not what the lab does wrong: that keeps its trace.
+        refused = of_host(error)
+        if refused.code is Exit.HOST:
+            raise
+        print(f"lab: {refused}", file=sys.stderr)
+        return refused.code
     finally:
         proc.stop_all()
 

@@ -15,13 +15,14 @@ DEADLINE_S = 10.0
 """A guest under working KVM is up and off again within two seconds."""
 
 _DEVICE = Path("/dev/kvm")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def best(kernel: Path) -> tuple[Mode, str]:
     """The fastest mode that works on this host, and why; remembered until the host boots again."""
-    if not os.access(_DEVICE, os.R_OK | os.W_OK):
-        return Mode.TCG, f"{_DEVICE} cannot be opened" if _DEVICE.exists() else f"there is no {_DEVICE}"
-    key = [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), programs.version([qemu.binary(), "--version"])]
+    if why := _closed():
+        return Mode.TCG, why
+    key = [_BOOT_ID.read_text().strip(), programs.version([qemu.binary(), "--version"])]
     memory = cache() / "accel.json"
     known = _recall(memory, key)
     if known is None:
@@ -30,6 +31,18 @@ def best(kernel: Path) -> tuple[Mode, str]:
         temporary.write_text(json.dumps({"key": key, "mode": known[0], "why": known[1]}))
         temporary.replace(memory)
     return known
+
+
+def _closed() -> str:
+    """Why the device cannot be opened; empty if it can. Its mode alone does not say: a container may have it, and yet
+    not be allowed to use it."""
+    try:
+        os.close(os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return f"there is no {_DEVICE}"
+    except OSError as error:
+        return f"{_DEVICE} cannot be opened: {error.strerror}"
+    return ""
 
 
 def _recall(memory: Path, key: list[str]) -> tuple[Mode, str] | None:

@@ -14,6 +14,9 @@ from typing import IO
 
 from lab.errors import Exit, LabError
 
+GIT = ("git", "-c", "safe.directory=*")
+"""git for a checkout that may belong to somebody else, as in a container: it has been trusted with more by then."""
+
 _PR_SET_PDEATHSIG = 1
 _groups: set[int] = set()
 _lock = threading.Lock()
@@ -124,6 +127,19 @@ def tail(path: Path, lines: int = 20) -> str:
     except OSError as error:
         return f"  (cannot be read: {error.strerror})"
     return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (empty)"
+
+
+def last_line(path: Path) -> str:
+    """The last line of a log that is not empty, or nothing."""
+    lines = [line.strip() for line in tail(path).splitlines() if line.strip()] if _size(path) else []
+    return lines[-1] if lines else ""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def output(argv: Sequence[str], *, what: str, code: Exit, cwd: Path | None = None) -> str:

@@ -7,10 +7,12 @@ import subprocess
 import threading
 from pathlib import Path
 
-from lab import proc
+from lab import proc, space
 from lab.errors import Exit, LabError
-from lab.paths import BUILD, CARGO_TARGET, REPO
+from lab.paths import BUILD, CARGO_TARGET, REPO, home
 
+_CARGO_MIB = 600
+"""What the first build leaves."""
 _lock = threading.Lock()
 _built: dict[str, Path] = {}
 
@@ -18,7 +20,9 @@ _built: dict[str, Path] = {}
 def environment() -> dict[str, str]:
     """The environment cargo runs in: rustup's directory is on PATH even before the user logs in again."""
     env = dict(os.environ)
-    env["PATH"] = f"{Path.home() / '.cargo' / 'bin'}:{env.get('PATH', '/usr/bin:/bin')}"
+    path = env.get("PATH", "/usr/bin:/bin")
+    mine = home()
+    env["PATH"] = f"{mine / '.cargo' / 'bin'}:{path}" if mine else path
     env["CARGO_TARGET_DIR"] = str(CARGO_TARGET)
     return env
 
@@ -35,6 +39,8 @@ def package(name: str) -> Path:
     """Builds the release binary of workspace package `name` and returns its path; cheap when nothing changed."""
     with _lock:
         if name not in _built:
+            if not CARGO_TARGET.is_dir():
+                space.need(_CARGO_MIB, BUILD, "building the Rust programs")
             proc.run(
                 [cargo(), "build", "--release", "--locked", "--package", name],
                 log=BUILD / "log" / f"cargo-{name}.log",

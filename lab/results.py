@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Results files: one shape for every command, so that one reader serves all of them.
 
-{"name", "when", "environment": {...}, "metrics": {...}, "gates": [{"name", "value", "bound", "ok"}]}
+{"name", "when", "environment": {...}, "metrics": {...}, "gates": [{"name", "value", "bound", "ok", "judged"}]}
 """
 
 import json
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lab import proc
 from lab.paths import REPO, RESULTS
 
 
@@ -25,6 +26,18 @@ class Gate:
     value: float | int | str | None
     bound: str
     ok: bool
+    judged: bool = True
+    """False: what would decide could not be measured here, for a reason that is not the gate's; `value` says why."""
+
+    @property
+    def missed(self) -> bool:
+        """It was judged, and does not hold."""
+        return self.judged and not self.ok
+
+
+def unjudged(name: str, bound: str, why: str) -> Gate:
+    """A gate that these runs cannot decide."""
+    return Gate(name, why, bound, False, judged=False)
 
 
 _BOUND = re.compile(r"\s*(>=|<=|==|>|<)\s*(-?[0-9.]+)\s*")
@@ -78,7 +91,7 @@ def environment(kernel_release: str | None, qemu_mode: str, **more: str | int | 
         "cores": len(os.sched_getaffinity(0)),
         "host": system[1] if system else None,
         "redis": redis[1] if redis else None,
-        "revision": _output("git", "describe", "--always", "--dirty", "--tags") or None,
+        "revision": _output(*proc.GIT, "describe", "--always", "--dirty", "--tags") or None,
     }
     values.update(more)
     return values

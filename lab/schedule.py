@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs guests side by side, shows how far they are, and keeps what is done when interrupted."""
+"""Runs guests side by side, shows how far they are, and keeps what is done when interrupted. When the first runs fail
+for the same cause, the others are not tried."""
 
-import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic, TypeVar
 
-from lab import proc
-from lab.errors import Exit, LabError
+from lab import proc, terminal
+from lab.errors import Exit, LabError, of_host
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -22,10 +24,11 @@ class Progress:
     """What is shown while guests run: live lines on a terminal, a line per event elsewhere."""
 
     total: int
-    live: bool = field(default_factory=lambda: sys.stdout.isatty())
+    live: bool = field(default_factory=terminal.is_live)
     done: int = 0
     _running: dict[str, str] = field(default_factory=dict)
     _lines: int = 0
+    _causes: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def show(self, label: str, text: str) -> None:
@@ -44,6 +47,13 @@ class Progress:
             print(f"[{self.done:{max(2, width)}}/{self.total}] {label}: {text}", flush=True)
             self._draw()
 
+    def fail(self, label: str, error: LabError) -> None:
+        """`label` is done, and failed. A cause is shown once."""
+        cause = alike(error.cause, [label])
+        known = cause in self._causes
+        self._causes.add(cause)
+        self.end(label, "failed for the same cause" if known else f"failed: {_without(error.cause, [label])}")
+
     def close(self) -> None:
         """Leaves the terminal tidy."""
         with self._lock:
@@ -59,7 +69,7 @@ class Progress:
         if not self.live:
             return
         self._clear()
-        width = os.get_terminal_size().columns
+        width = terminal.columns()
         for label, text in self._running.items():
             sys.stdout.write(f"        {label}: {text}"[: width - 1] + "\n")
         self._lines = len(self._running)
@@ -67,44 +77,145 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """A run that failed."""
+
+    name: str
+    error: LabError
+    cause: str
+    """Its cause as far as it is that of other runs, too: see `alike`."""
+
+
+@dataclass(frozen=True)
 class Finished(Generic[R]):
     """What came out of a plan."""
 
     runs: list[R]
-    errors: list[LabError]
-    interrupted: bool
+    """In the order of the plan."""
+    failures: list[Failed]
+    """In the order of their ends."""
+    interrupted: bool = False
+    not_run: int = 0
+    """Given up because the first runs failed for the same cause."""
+
+    @property
+    def errors(self) -> list[LabError]:
+        """What failed."""
+        return [one.error for one in self.failures]
+
+    @property
+    def complaints(self) -> list[str]:
+        """A text for each cause."""
+        causes = list(dict.fromkeys(one.cause for one in self.failures))
+        return [self._complaint([one for one in self.failures if one.cause == cause]) for cause in causes]
+
+    def _complaint(self, failures: Sequence[Failed]) -> str:
+        first = failures[0]
+        cause = _without(first.error.cause, [first.name])
+        alone = len(failures) == 1
+        head = f"{first.name} failed" if alone else f"{len(failures)} runs failed for the same cause"
+        if self.not_run:
+            head = f"the first {head}; the other {self.not_run} were given up"
+        log = f"\n  log{'' if alone else f' of {first.name}'}: {first.error.log}" if first.error.log else ""
+        return f"{head}:\n  {cause}{log}"
+
+    def raise_if_nothing_was_run(self) -> None:
+        """LabError without any run to report."""
+        if self.runs:
+            return
+        if not self.failures:
+            raise LabError(Exit.INTERRUPTED, "interrupted, nothing measured yet")
+        raise LabError(self.errors[0].code, "\n".join(self.complaints))
+
+
+_PATH = re.compile(r"(?<![\w/])/[\w.+/-]+")
+_NUMBER = re.compile(r"\b(?:0x[0-9a-f]+|\d+(?:[.,]\d+)*)", re.IGNORECASE)
+
+
+def _without(cause: str, names: Iterable[str]) -> str:
+    for name in names:
+        cause = cause.removeprefix(f"{name}: ")
+    return cause
+
+
+def alike(cause: str, names: Iterable[str] = ()) -> str:
+    """A cause without what differs from run to run: the run's own `names`, paths, numbers."""
+    for name in names:
+        cause = cause.replace(name, "RUN")
+    return _NUMBER.sub("N", _PATH.sub("PATH", cause)).removeprefix("RUN: ")
+
+
+def error_of(name: str, cause: str, log: Path, code: Exit = Exit.GUEST_FAILED) -> LabError:
+    """The error of a run that came to its end and is none all the same."""
+    return LabError(code, f"{name}: {cause}; log: {log}", cause=cause, log=log)
 
 
 def run_all(
-    items: Sequence[C], one: Callable[[C], R], failed: Callable[[C, LabError], None], width: int
+    items: Sequence[C],
+    one: Callable[[C], R],
+    failed: Callable[[C, LabError], None],
+    width: int,
+    *,
+    names: Callable[[C], Sequence[str]] = lambda item: [str(item)],
+    tried: Callable[[R], bool] = lambda _: True,
 ) -> Finished[R]:
     """Runs `one` on each item, `width` at a time. An item that fails does not stop the others, also where the host
-    fails it (a full disk); an interrupt stops all and keeps what was done."""
-    runs: list[R] = []
-    errors: list[LabError] = []
-    interrupted = False
+    fails it (a full disk); an interrupt stops all and keeps what was done.
+
+    When the first runs to end, `width` and at least two, all failed for the same cause, it is not theirs but that of
+    the whole plan, and the rest is given up. `names` are an item's, the first one for people; a result that was not
+    `tried` just now (it was kept from another day) does not count as a success.
+    """
+    runs: dict[int, R] = {}
+    failures: list[Failed] = []
+    succeeded = interrupted = False
+    not_run = 0
     pool = ThreadPoolExecutor(width)
-    futures: list[tuple[C, Future[R]]] = [(item, pool.submit(one, item)) for item in items]
+    futures: dict[Future[R], int] = {pool.submit(one, item): index for index, item in enumerate(items)}
     try:
-        for item, future in futures:
+        for future in as_completed(futures):
+            index = futures[future]
             try:
-                runs.append(future.result())
+                runs[index] = future.result()
+                succeeded |= tried(runs[index])
             except (LabError, OSError) as error:
-                why = error if isinstance(error, LabError) else LabError(Exit.HOST, str(error))
-                errors.append(why)
-                failed(item, why)
+                why = error if isinstance(error, LabError) else of_host(error)
+                known = names(items[index])
+                failures.append(Failed(known[0], why, alike(why.cause, known)))
+                failed(items[index], why)
+            # One that has just succeeded is looked at first.
+            news = any(_succeeded(other) for other, i in futures.items() if i not in runs)
+            if hopeless(failures, width) and not succeeded and not news:
+                not_run = len(items) - len(runs) - len(failures)
+                if not_run:
+                    _abandon(pool, futures)
+                    break
     except BaseException as stop:
-        pool.shutdown(wait=False, cancel_futures=True)
-        # The threads wait for their guests; one may be about to start its guest only now.
-        while not all(future.done() for _, future in futures):
-            proc.stop_all()
-            time.sleep(0.1)
+        _abandon(pool, futures)
         if not isinstance(stop, KeyboardInterrupt):
             raise
         interrupted = True
-        seen = {id(run) for run in runs}
-        done = [f.result() for _, f in futures if not f.cancelled() and f.exception() is None]
-        runs += [run for run in done if id(run) not in seen]
+        for future, index in futures.items():
+            if _succeeded(future):
+                runs[index] = future.result()
     finally:
         pool.shutdown()
-    return Finished(runs, errors, interrupted)
+    return Finished([runs[index] for index in sorted(runs)], failures, interrupted, not_run)
+
+
+def hopeless(failures: Sequence[Failed], width: int) -> bool:
+    """Whether so many runs failed for one cause that it is not theirs."""
+    return len(failures) >= max(2, width) and len({one.cause for one in failures}) == 1
+
+
+def _succeeded(future: Future[R]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _abandon(pool: ThreadPoolExecutor, futures: Iterable[Future[R]]) -> None:
+    """Ends what runs and forgets what waits."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    # The threads wait for their guests; one may be about to start its guest only now.
+    while not all(future.done() for future in futures):
+        proc.stop_all()
+        time.sleep(0.1)

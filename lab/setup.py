@@ -7,11 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from enum import Flag, auto
 from pathlib import Path
 
-from lab import proc, programs
+from lab import proc, programs, terminal
 from lab.errors import Exit, LabError
 from lab.lock import locked
 from lab.paths import BUILD, REPO, cache
@@ -65,6 +66,9 @@ _RUST: tuple[tuple[str, ...], ...] = (
 )
 _RUST_LINTERS = ("cargo-fmt", "cargo-clippy")
 _LOG = BUILD / "log" / "setup.log"
+_LOCKED = re.compile(r"Could not get lock [^\n]*|Unable to (?:lock|acquire the dpkg)[^\n]*")
+_LOCK_S, _LOCK_POLL_S = 300.0, 5.0
+"""How long another program may hold apt's lock (a fresh machine updates itself), and how often apt is tried."""
 _LOCK_FILE = REPO / "lab" / "requirements.lock"
 
 
@@ -155,7 +159,7 @@ def _root(lacking: Sequence[str]) -> list[str]:
     sudo = shutil.which("sudo")
     if sudo:
         # With nobody there to type a password, sudo must not ask for one.
-        if sys.stdin.isatty():
+        if terminal.is_terminal(sys.stdin):
             return [sudo]
         if subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0:
             return [sudo, "-n"]
@@ -168,16 +172,43 @@ def _root(lacking: Sequence[str]) -> list[str]:
 
 
 def _apt(root: list[str], *args: str, what: str) -> None:
-    options = ["-o", "DPkg::Lock::Timeout=300"]
+    # Without a wait of its own it says at once who has the lock, and the user need not wonder.
+    options = ["-o", "DPkg::Lock::Timeout=0"]
     argv = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", *options, *args]
-    if root and sys.stdin.isatty():
-        # sudo may have to ask on the terminal.
-        with _LOG.open("ab") as log:
-            status = subprocess.run(argv, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
-        if status != 0:
+    begin = time.monotonic()
+    waiting = False
+    while True:
+        before = _LOG.stat().st_size
+        status = _call(argv, root)
+        if status == 0:
+            return
+        said = _LOG.read_bytes()[before:].decode(errors="replace")
+        locked_by = _LOCKED.search(said)
+        if locked_by is None:
             raise LabError(Exit.INSTALL, f"{what} failed (exit code {status}); the end of {_LOG}:\n{proc.tail(_LOG)}")
-        return
-    proc.run(argv, log=_LOG, what=what, code=Exit.INSTALL, append=True)
+        if time.monotonic() - begin > _LOCK_S:
+            raise LabError(
+                Exit.INSTALL,
+                f"{what}: another program has held apt's lock for {_LOCK_S:g} s: {locked_by[0]}; wait for its end and "
+                "try again",
+            )
+        if not waiting:
+            print(f"setup: waiting for up to {_LOCK_S:g} s: {locked_by[0]}", flush=True)
+            waiting = True
+        time.sleep(_LOCK_POLL_S)
+
+
+def _call(argv: Sequence[str], root: Sequence[str]) -> int:
+    """Runs a command with its output added to the log; its exit code."""
+    with _LOG.open("ab") as log:
+        if root and terminal.is_terminal(sys.stdin):
+            # sudo may have to ask on the terminal, which a session of its own would not have.
+            return subprocess.run(argv, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+        process = proc.start(argv, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            return process.wait()
+        finally:
+            proc.stop(process)
 
 
 def ensure(need: Need, say_done: bool = False) -> None:

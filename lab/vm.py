@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from lab import hang, initramfs, proc, programs, qemu
+from lab import control, hang, initramfs, proc, programs, qemu, space
 from lab.errors import Exit, LabError
 from lab.paths import BUILD
 from lab.qemu import Mode
@@ -25,7 +25,13 @@ __all__ = ["Job", "Mode", "Outcome", "Verdict", "run"]
 
 _POLL_S = 0.02
 _CHANNEL_LIMIT = 512 << 20
+_RUN_MIB = 256
+"""Free space that a guest should find for its file system and its logs."""
+_FULL_MIB = 1
+"""With less free space, what QEMU could not write is the likely reason of a failure."""
 _LINE_LIMIT = 1 << 20
+GRACE_S = 900.0
+"""Wall-clock seconds that a job has to end when it was asked to stop: on a slow machine that takes long, too."""
 _UP = b"Run /init as init process"
 """What the kernel says when it starts PID 1; before that nothing of a job has run."""
 
@@ -50,6 +56,9 @@ class Job:
     mode: Mode = Mode.TCG
     timeout_s: float = 300.0
     """Wall-clock seconds until QEMU is killed."""
+    stop_s: float | None = None
+    """Wall-clock seconds after which the job is asked to stop and to report what it has. It must listen for that
+    (lab/guest/src/stop.rs) and end before `timeout_s`."""
     boot_s: float = 180.0
     """Wall-clock seconds until PID 1 must have been started: some 4 under emulation, up to 75 with the kernel for
     debugging. A guest that is later is killed and booted once more."""
@@ -76,8 +85,8 @@ class Outcome:
     """The guest's kernel log."""
     seconds: float
     """Wall-clock time from QEMU's start to its end."""
-    reason: str = ""
-    """Why the verdict is not PASSED, with the console log's path; empty when it is."""
+    why: str = ""
+    """Why the verdict is not PASSED; empty when it is."""
     splats: tuple[str, ...] = ()
     """Kernel warnings and bugs in the console log."""
     stalls: tuple[str, ...] = ()
@@ -85,10 +94,31 @@ class Outcome:
     hung: str = ""
     """What is known of a first boot that never came to PID 1, when this is the second; else empty."""
 
+    @property
+    def reason(self) -> str:
+        """`why`, with the console log's path."""
+        return f"{self.why}; console log: {self.console}" if self.why else ""
+
+    @property
+    def cause(self) -> str:
+        """What failed, in one line and where possible in the words of the program that failed; empty for PASSED."""
+        if self.verdict is not Verdict.FAILED:
+            return self.why
+        reported = [record["cause"] for record in self.records if record.get("type") == "failure"]
+        return str(reported[-1]) if reported else proc.last_line(self.output) or self.why
+
     def check(self, what: str) -> None:
         """Raises a LabError with the verdict's own exit code unless the run passed."""
-        if self.verdict is not Verdict.PASSED:
-            raise LabError(self.verdict.exit_code, f"{what}: {self.reason}\n{proc.tail(self.output)}")
+        if self.verdict is Verdict.PASSED:
+            return
+        more = f" ({self.why})" if self.cause != self.why else ""
+        raise LabError(
+            self.verdict.exit_code,
+            f"{what}: {self.cause}{more}; console log: {self.console}; the end of {self.output}:\n"
+            f"{proc.tail(self.output)}",
+            cause=self.cause,
+            log=self.output,
+        )
 
 
 class _Channel:
@@ -152,7 +182,9 @@ def _directory(name: str) -> tuple[Path, IO[str]]:
 
 def _job_file(job: Job, nonce: str) -> bytes:
     records = [f"nonce={nonce}", *(f"arg={word}" for word in job.argv)]
-    records += [f"env={name}={value}" for name, value in job.env.items()]
+    # With it the job knows that the port to listen on is there.
+    env = job.env | ({"LAB_CONTROL": "1"} if job.stop_s is not None else {})
+    records += [f"env={name}={value}" for name, value in env.items()]
     if any("\0" in record for record in records):
         raise ValueError("a NUL byte in argv or environment")
     return "".join(f"{record}\0" for record in records).encode()
@@ -170,6 +202,7 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
     init = programs.guest()
     if not job.kernel.is_file():
         raise LabError(Exit.QEMU, f"no kernel image at {job.kernel}; run `make kernel`")
+    space.need(_RUN_MIB, BUILD, "a guest")
     directory, lock = _directory(job.name)
     with lock:
         outcome = _boot(job, program, init, directory, on_record)
@@ -184,7 +217,7 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
         print(f"{job.name}: {outcome.hung}; booted once more; see {first}", file=sys.stderr, flush=True)
         again = _boot(job, program, init, directory, on_record)
         if again.hung:
-            return replace(again, reason=f"twice: {again.reason}; the first boot: {first}")
+            return replace(again, why=f"twice: {again.why}; the first boot: {first}")
         return replace(again, hung=f"{outcome.hung}; see {first}")
 
 
@@ -234,16 +267,20 @@ def _watch(
     channel = _Channel(files.ports["results"], on_record)
     over = ""
     up = False
-    with log.open("wb") as out, hang.Monitor() as monitor:
+    with log.open("wb") as out, hang.Monitor() as monitor, control.Control(job.stop_s) as bound:
         begin = time.monotonic()
         process = proc.start(
-            [*argv, *monitor.options], stdout=out, stderr=subprocess.STDOUT, pass_fds=[monitor.descriptor]
+            [*argv, *monitor.options, *bound.options],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            pass_fds=[monitor.descriptor, bound.descriptor],
         )
         try:
             while process.poll() is None and not over:
                 time.sleep(_POLL_S)
                 channel.poll()
                 seconds = time.monotonic() - begin
+                bound.ask(seconds)
                 up = up or _UP in files.console.read_bytes()
                 over = _over(job, files, seconds, up)
             seconds = time.monotonic() - begin
@@ -263,12 +300,13 @@ def _watch(
         over=over if killed else "",
         bad_records=channel.bad,
     )
-    verdict, code, reason = judge(evidence)
-    if reason:
+    verdict, code, why = judge(evidence)
+    if verdict is not Verdict.PASSED:
         complaint = _text(log).strip()
         if verdict is Verdict.DIED and complaint:
-            reason += f" (QEMU said: {complaint})"
-        reason += f"; console log: {files.console}"
+            why += f" (QEMU said: {complaint})"
+        if space.free_mib(files.console) < _FULL_MIB:
+            why += f" (the disk of {files.console.parent} is full)"
     return Outcome(
         verdict=verdict,
         exit_code=code,
@@ -276,7 +314,7 @@ def _watch(
         output=files.ports["output"],
         console=files.console,
         seconds=seconds,
-        reason=reason,
+        why=why,
         splats=splats(console),
         stalls=stalls(console),
         hung=evidence.over if seconds > job.boot_s and not up else "",
@@ -286,7 +324,8 @@ def _watch(
 def _over(job: Job, files: qemu.Files, seconds: float, up: bool) -> str:
     """Why the run must end now, or nothing."""
     if seconds > job.timeout_s:
-        return f"no end after {job.timeout_s:g} s"
+        asked = f", asked to stop after {job.stop_s:g} s" if job.stop_s is not None else ""
+        return f"no end after {job.timeout_s:g} s{asked}"
     if seconds > job.boot_s and not up:
         return f"no PID 1 after {job.boot_s:g} s"
     for path in (files.console, *files.ports.values()):

@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeat", type=int, help="runs of each cell (default: 3; at smoke 1)")
     parser.add_argument("--jobs", type=int, help="guests at a time (default: one per core, at most 4)")
     parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
+    parser.add_argument(
+        "--stop-after", type=float, metavar="SECONDS", help="wall-clock time after which a run is stopped and rated"
+    )
     journal = parser.add_mutually_exclusive_group()
     journal.add_argument("--fresh", action="store_true", help="measure again what the journal has")
     journal.add_argument("--kept", action="store_true", help="measure nothing, report what the journal has")
@@ -65,6 +68,8 @@ def main(argv: list[str]) -> int:
     for what, number, most in (("REPEAT", args.repeat, 100), ("--jobs", args.jobs, 64)):
         if number is not None and not 1 <= number <= most:
             raise LabError(Exit.USAGE, f"{what} must be from 1 to {most}")
+    if args.stop_after is not None and not 1 <= args.stop_after <= 7 * 86400:
+        raise LabError(Exit.USAGE, "--stop-after must be from 1 to 604800 seconds")
     if not re.fullmatch(r"[\w.-]*\w", args.name):
         raise LabError(Exit.USAGE, f"--name {args.name!r} must be a plain word: it names files in build/results")
     if args.kernel and not args.kernel.is_file():
@@ -83,7 +88,7 @@ def main(argv: list[str]) -> int:
         raise LabError(Exit.QEMU, accel.best(kernel)[1])
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
-    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh)
+    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, args.stop_after)
     asked = len(cells)
     if args.kept:
         cells = [cell for cell in cells if execute.is_kept(cell, world)]
@@ -91,8 +96,7 @@ def main(argv: list[str]) -> int:
             raise LabError(Exit.USAGE, "nothing to report: the journal has no run of these cells, kernel and programs")
     print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
     finished = execute.run_all(cells, world, width)
-    if not finished.runs:
-        raise finished.errors[0] if finished.errors else LabError(Exit.INTERRUPTED, "interrupted, nothing measured yet")
+    finished.raise_if_nothing_was_run()
     return _report(args.name, scale, mode, finished, asked, time.monotonic() - begun)
 
 
@@ -118,24 +122,26 @@ def _report(
     for world in table.worlds:
         print("\n".join(text.case_table(table, world)), end="\n\n")
     if removed := compare.ablation(table):
-        print("\n".join(text.grid(removed)), end="\n\n")
+        print("\n".join(parts.grid(removed)), end="\n\n")
     for _, key, rows in compare.sweeps(table):
-        print("\n".join([key, *text.grid(rows)]), end="\n\n")
+        print("\n".join([key, *parts.grid(rows)]), end="\n\n")
     print("\n".join(text.heat_map(table)))
     print("Regret: result divided by the best static arm's (*); less than 1 is worse.\n" + parts.NOTE[str(mode)])
+    if cut := text.clock_line(table):
+        print(cut)
     if checked:
         print("\nGates\n" + "\n".join(parts.gate_lines(sorted(checked, key=lambda one: one.ok))))
     print(f"\n{seconds / 60:.1f} minutes. " + "\n".join(f"Written: {path}" for path in paths))
     if not complete:
         print(f"lab: {text.INCOMPLETE}", file=sys.stderr)
-    for error in finished.errors:
-        print(f"lab: {error}", file=sys.stderr)
+    for complaint in finished.complaints:
+        print(f"lab: {complaint}", file=sys.stderr)
     if finished.interrupted:
         print(f"lab: interrupted; {len(finished.runs)} runs are kept, and the same command goes on", file=sys.stderr)
         return Exit.INTERRUPTED
     if finished.errors:
         return int(finished.errors[0].code)
-    return Exit.OK if all(one.ok for one in checked) else Exit.TESTS
+    return Exit.TESTS if any(one.missed for one in checked) else Exit.OK
 
 
 if __name__ == "__main__":

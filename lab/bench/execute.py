@@ -13,8 +13,8 @@ from lab.bench import software
 from lab.bench.cell import Cell, digest
 from lab.bench.journal import Journal
 from lab.bench.payload import Payload
-from lab.bench.run import Run, read
-from lab.errors import Exit, LabError
+from lab.bench.run import Run, TaskError, read
+from lab.errors import Exit
 
 NONSENSE = (ValueError, KeyError, TypeError, IndexError)
 """What reading records raises that do not tell a whole story."""
@@ -34,6 +34,8 @@ class World:
     """Where runs are kept; None: nowhere."""
     fresh: bool = False
     """Measure again what the journal has."""
+    stop_s: float | None = None
+    """Wall-clock seconds after which a run is stopped; None: by its case."""
 
     def parts(self, cell: Cell, payload: Payload) -> dict[str, str]:
         """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
@@ -79,17 +81,17 @@ def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
     outcome = vm.run(_vm_job(cell, world, payload, job), _Talker(cell, progress))
     outcome.check(cell.label)
     if outcome.splats:
-        raise LabError(
-            Exit.GUEST_FAILED, f"{cell.label}: the kernel complained: {outcome.splats[0]}; {outcome.console}"
-        )
-    run = _read(cell, outcome.records, outcome.seconds, str(outcome.output))
-    if world.journal:
+        raise schedule.error_of(cell.label, f"the kernel complained: {outcome.splats[0]}", outcome.console)
+    run = _read(cell, outcome.records, outcome.seconds, outcome.output)
+    # What this machine was too slow for, it or another one may do another day.
+    if world.journal and not run.by_host:
         world.journal.put(key, cell.label, outcome.records, outcome.seconds)
     progress.end(cell.label, f"{summary(run)} ({run.wall_s:.0f} s)")
     return run
 
 
 def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) -> vm.Job:
+    stop_s = world.stop_s or cell.case.stop_s
     return vm.Job(
         kernel=world.kernel,
         argv=["/init", "bench", "/lab/cell.json"],
@@ -101,18 +103,23 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         cpus=1 if world.mode is vm.Mode.ICOUNT else 2,
         nodes=cell.case.machine.nodes,
         mode=world.mode,
-        timeout_s=cell.case.timeout_s,
+        timeout_s=stop_s + vm.GRACE_S,
+        stop_s=stop_s,
         name=cell.name,
     )
 
 
-def _read(cell: Cell, records: Sequence[dict[str, Any]], wall_s: float, source: str) -> Run:
+def _read(cell: Cell, records: Sequence[dict[str, Any]], wall_s: float, output: Path) -> Run:
     try:
-        return read(cell, records, wall_s)
+        run = read(cell, records, wall_s)
+    except TaskError as error:
+        raise schedule.error_of(cell.label, str(error), output) from error
     except NONSENSE as error:
-        raise LabError(
-            Exit.GUEST_FAILED, f"{cell.label}: its records make no sense: {error!r}; see {source}"
-        ) from error
+        raise schedule.error_of(cell.label, f"its records make no sense: {error!r}", output) from error
+    if run.by_host and all(score.of(run) is None for score in cell.case.scores):
+        cause = f"the clock of this machine stopped it after {wall_s:.0f} s, before there was anything to rate"
+        raise schedule.error_of(cell.label, cause, output, Exit.GUEST_TIMEOUT)
+    return run
 
 
 class _Talker:
@@ -142,6 +149,8 @@ def fate(run: Run) -> str:
         return f"{name} OOM-killed after {when:.2f} s"
     if run.oom_kills:
         return f"{run.oom_kills} processes OOM-killed"
+    if run.by_host:
+        return f"stopped by the clock of this machine after {run.elapsed_s:.1f} s of guest time"
     if run.bounded:
         return f"stopped after {run.elapsed_s:.0f} s"
     return ""
@@ -169,8 +178,10 @@ def run_all(cells: Sequence[Cell], world: World, width: int) -> schedule.Finishe
         return schedule.run_all(
             cells,
             lambda cell: run_cell(cell, world, progress),
-            lambda cell, error: progress.end(cell.label, f"failed: {str(error).splitlines()[0]}"),
+            lambda cell, error: progress.fail(cell.label, error),
             width,
+            names=lambda cell: (cell.label, cell.name),
+            tried=lambda run: not run.kept,
         )
     finally:
         progress.close()

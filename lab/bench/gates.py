@@ -8,7 +8,7 @@ from lab.bench.common import COVER_2M, COVER_64K, PEAK, PEAK_ANON
 from lab.bench.run import Run
 from lab.bench.spec import Metric
 from lab.bench.table import Regret, Table, World
-from lab.results import Gate, gate
+from lab.results import Gate, gate, unjudged
 
 REGRET = ">= 0.98"
 TAIL = "<= 1.10"
@@ -25,6 +25,9 @@ HUGE_MIB = 2
 BATCH_MIB = 64 * 4 / 1024
 """What a cgroup is charged at a time (the kernel's MEMCG_CHARGE_BATCH, in pages of 4 KiB): by this much the memory of
 equal cgroups may differ, on one processor."""
+
+_KILLS = "nothing is killed"
+_CUT = "because the clock of this machine stopped a run"
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,18 @@ def check(table: Table, *, counted: bool) -> list[Gate]:
             one = _Judged(table, world, arm)
             if not one.runs:
                 continue
-            gates += _events(one)
+            found = _events(one)
             if counted:
-                gates += [*_speed(one), *_coverage(one), *_memory(one)]
+                found += [*_speed(one), *_coverage(one), *_memory(one)]
+            gates += [_unless_cut(one, judged) for judged in found]
     return gates + (_nobody_has_all(table) if counted else [])
+
+
+def _unless_cut(one: _Judged, judged: Gate) -> Gate:
+    """A gate, unless the clock of this machine stopped the arm: then nothing but kills can be held against it."""
+    if not one.table.by_host(one.world, one.arm) or (judged.missed and judged.name.endswith(_KILLS)):
+        return judged
+    return unjudged(judged.name, judged.bound, _CUT)
 
 
 def _events(one: _Judged) -> list[Gate]:
@@ -76,7 +87,7 @@ def _events(one: _Judged) -> list[Gate]:
     # Who was OOM-killed is among the dead, too, if the suite knows it.
     kills = sum(max(run.oom_kills, len(run.died)) for run in one.runs)
     return [
-        one.gate("nothing is killed", kills, "== 0"),
+        one.gate(_KILLS, kills, "== 0"),
         one.gate("runs stopped before their end", sum(run.bounded for run in one.runs), "== 0"),
     ]
 
@@ -114,10 +125,12 @@ def _coverage(one: _Judged) -> list[Gate]:
         return []
     peak = one.median(PEAK_ANON)
     given = HUGE_MIB / peak if peak else 0.0
-    return [
+    found = [
         one.gate(f"{metric.label} / always", one.ratio(metric, "always", given), COVERAGE)
         for metric in (COVER_64K, COVER_2M)
     ]
+    cut = one.table.by_host(one.world, "always")
+    return [unjudged(judged.name, judged.bound, _CUT) if cut else judged for judged in found]
 
 
 def _memory(one: _Judged) -> list[Gate]:
@@ -143,7 +156,9 @@ def _nobody_has_all(table: Table) -> list[Gate]:
     show what a policy is for."""
     gates = []
     for world in (world for world in table.worlds if world.case.tenants):
-        static = [arm.key for arm in ARM.values() if arm.static and table.runs(world, arm.key)]
+        static = [
+            key for key, arm in ARM.items() if arm.static and table.runs(world, key) and not table.by_host(world, key)
+        ]
         if len(static) < 2:
             continue
         winners = [arm for arm in static if _all_reached(table, world, arm)]

@@ -7,8 +7,8 @@ from typing import Any
 from lab.bench import published
 from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.table import Table
-from lab.bench.text import case_table, grid, heat_map, not_modelled, warnings
-from lab.report.parts import NOTE, gate_value
+from lab.bench.text import case_table, clock_line, heat_map, not_modelled, warnings
+from lab.report.parts import NOTE, gate_value, grid
 from lab.report.stats import INTERVAL
 from lab.results import Gate
 
@@ -19,12 +19,15 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
     parts = [
         "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n# Results",
         " ".join(
-            [
+            part
+            for part in [
                 "Written by `make bench`: see [what it measures](../../docs/internals/bench.md) and",
                 "[how to read the figures](../../docs/results.md#how-to-read-the-figures).",
                 *([] if mode == "icount" else [NOTE[mode]]),
+                clock_line(table).replace("\n", " "),
                 *warnings(environment),
             ]
+            if part
         ),
         "## Regret\n\nAn arm's result divided by that of the best static setting of its row (*); 1 means nobody could "
         "have chosen better by hand.\n\n" + "\n".join(heat_map(table)),
@@ -49,7 +52,8 @@ def _block(lines: Sequence[str]) -> str:
 def _gate_rows(gates: Sequence[Gate]) -> list[list[str]]:
     rows = [["", "figure", "value", "bound"]]
     for one in sorted(gates, key=lambda one: one.ok):
-        rows.append(["ok" if one.ok else "**missed**", one.name, gate_value(one), one.bound])
+        state = "ok" if one.ok else "**missed**" if one.judged else "not judged"
+        rows.append([state, one.name, gate_value(one), one.bound])
     return rows
 
 
@@ -73,5 +77,5 @@ def _published(table: Table) -> list[str]:
     return [
         "## The proposal's published figures beside ours\n\n" + "\n".join(grid(rows)),
         "Ratio of ratios: (our reactive / our never) / (their policy / their never); 1 where emulation shows what "
-        'their hardware (Ryzen 9 9950X) showed. "Ours by never": our `always` came to no figure.',
+        'their hardware (Ryzen 9 9950X) showed. "Ours by never": our `always` does not finish.',
     ]

@@ -51,7 +51,7 @@ class Beside:
     policy: float | None
     """Ours: the default policy / always."""
     base: str
-    """What ours are divided by in truth: `never` where `always` came to no figure."""
+    """What ours are divided by in truth: `never` where `always` does not finish."""
 
     @property
     def agreement(self) -> float | None:
@@ -75,8 +75,9 @@ def beside(table: Table, lru: str) -> list[Beside]:
 
 def _beside(table: Table, world: World, one: Published) -> Beside:
     metric = next(metric for metric in metrics(world.case) if metric.key == one.metric)
-    # Without a figure of `always` (killed, stopped) there is still what the policies are to `never`.
-    base = "always" if table.ratio(world, metric, "never", "always") is not None else "never"
+    # Where `always` is killed or stopped, there is still what the policies are to `never`.
+    finishes = table.whole(world, "always") and table.ratio(world, metric, "never", "always") is not None
+    base = "always" if finishes else "never"
     never, reactive, policy = (table.ratio(world, metric, arm, base) for arm in ("never", "reactive", "mthp_ext"))
     return Beside(one, never, reactive, policy, base)
 

@@ -55,6 +55,8 @@ class End:
     """Exit code; None when a signal ended it."""
     stopped: bool
     """By the guest, at the end of the run."""
+    said: str
+    """The last line that it printed."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Totals:
     stat: dict[str, int]
 
 
+class TaskError(ValueError):
+    """A program of the workload failed, so that the rest means nothing."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of a cell."""
@@ -81,7 +87,9 @@ class Run:
     elapsed_s: float
     """Length of the measured time, guest seconds."""
     bounded: bool
-    """The load was stopped at the deadline."""
+    """The load was stopped before its end, at the deadline in guest time or by the clock of the host."""
+    by_host: bool
+    """By the clock of the host: another machine would have let it go on."""
     samples: list[Sample]
     decisions: list[Decision]
     groups: dict[str, Totals]
@@ -140,6 +148,7 @@ def read(cell: Cell, records: Sequence[Mapping[str, Any]], wall_s: float, kept: 
         release=str(begin["release"]),
         elapsed_s=at(end),
         bounded=bool(end["bounded"]),
+        by_host=bool(end["by_host"]),
         samples=_samples(records, start),
         decisions=[
             Decision(at(r), str(r["cgroup"]), str(r["to"]), str(r["why"]), int(r["orders"]["fault"]))
@@ -148,7 +157,7 @@ def read(cell: Cell, records: Sequence[Mapping[str, Any]], wall_s: float, kept: 
         ],
         groups={r["group"]: _totals(r) for r in _all(records, "group")},
         ends={
-            r["task"]: End(at(r, "started_ms"), at(r, "ended_ms"), r["code"], bool(r["stopped"]))
+            r["task"]: End(at(r, "started_ms"), at(r, "ended_ms"), r["code"], bool(r["stopped"]), str(r["said"]))
             for r in _all(records, "task")
         },
         output=output,
@@ -174,8 +183,11 @@ def _check(run: Run) -> None:
         # A lack of memory is what the suite measures; whatever else stops a program is an error of ours.
         if run.oom_kills or (end.stopped and task.role is not Role.SETUP):
             continue
+        if run.by_host and end.stopped:
+            raise TaskError("the clock of this machine stopped it before the measured time began")
         if task.role in (Role.SERVER, Role.BESIDE) or (task.role is not Role.PROBE and end.code != 0):
-            raise ValueError(f"{task.name} failed, so the rest means nothing: {run.lines(task.name)[-5:]}")
+            how = "was killed" if end.code is None else f"ended with exit code {end.code}"
+            raise TaskError(f"{task.name} {how}{f': {end.said}' if end.said else ''}")
 
 
 def _all(records: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:

@@ -138,8 +138,8 @@ class Case:
     """Arms that are bounded in time rather than in work; they run once, and first."""
     lrus: tuple[str, ...] = ("classic", "mglru")
     """LRU flavours that make sense."""
-    timeout_s: int = 3600
-    """Wall-clock time of one run, a safety net only."""
+    stop_s: int = 3600
+    """Wall-clock time after which a run is stopped and rated by what it came to, whatever the guest's clock shows."""
 
     @property
     def judged(self) -> tuple[Metric, ...]:

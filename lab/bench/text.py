@@ -9,6 +9,7 @@ from lab.bench.common import FLIPS
 from lab.bench.execute import fates_of
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World, metrics
+from lab.report.parts import clock_note, grid
 
 _NOT_MODELLED = (
     "TLB misses and their cost, so what large folios are for is not in any figure of speed; huge coverage stands in",
@@ -27,6 +28,12 @@ def not_modelled(environment: Mapping[str, Any]) -> Sequence[str]:
     return () if environment["qemu_mode"] == "kvm" else _NOT_MODELLED
 
 
+def clock_line(table: Table) -> str:
+    """What a reader must know of runs that the clock of this machine stopped; empty without any."""
+    cells = ((world, arm.key) for world in table.worlds for arm in table.arms(world))
+    return clock_note([f"{world.key}, {arm}" for world, arm in cells if table.by_host(world, arm)])
+
+
 def warnings(environment: Mapping[str, Any]) -> list[str]:
     """What a reader must know before the figures."""
     return [_SMOKE] if environment.get("scale") == "smoke" else []
@@ -39,15 +46,6 @@ def number(value: float, unit: str = "") -> str:
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.0f}" if value == int(value) else f"{value:.4g}"
-
-
-def grid(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table with aligned columns; the first row is its head."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(field.ljust(width) for field, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
 
 def label(metric: Metric) -> str:
@@ -66,6 +64,8 @@ def regret_field(table: Table, world: World, arm: str, score: Metric) -> str:
     found, runs = table.regret(world, arm, score), table.runs(world, arm)
     if not runs:
         return "-"
+    if table.by_host(world, arm):
+        return "cut short"
     if found is None or (found.value == 0 and not table.values(world, arm, score)):
         killed = any(run.oom_kills for run in runs)
         return "killed" if killed else "failed" if found else "nothing to compare"
@@ -88,6 +88,8 @@ def field(table: Table, world: World, arm: str, metric: Metric) -> str:
     found = table.figure(world, arm, metric)
     if metric is FLIPS and table.runs(world, arm)[0].cell.arm.static:
         return "-"
+    if found is None and table.by_host(world, arm):
+        return "cut short"
     if found is None:
         return next(iter(fates_of(table.runs(world, arm))), "not measured").split(" after")[0]
     interval = table.interval(world, arm, metric)

@@ -44,8 +44,8 @@ class Scale:
     swap_bytes: int
     deadline_s: int
     """Guest time after which a run is stopped and its rate computed from what was served."""
-    timeout_s: int
-    """Wall-clock time of one cell, a safety net only."""
+    stop_s: int
+    """Wall-clock time after which a run is stopped and rated likewise, whatever the guest's clock shows."""
     repeats: int
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The figures that a run of the demo must reach."""
 
+from lab.demo.cells import LIMITS
 from lab.demo.outcome import Table
-from lab.results import Gate, gate
+from lab.results import Gate, gate, unjudged
 
 SPREAD = "<= 0.05"
 """Between the runs of a cell: under a limit it matters which keys share a large folio, and each run has other keys."""
@@ -31,18 +32,25 @@ def _has(table: Table, limit: str, *arms: str) -> bool:
     return all(table.runs(limit, arm) for arm in arms)
 
 
+def _clock(limit: str, arm: str) -> str:
+    return f"because the clock of this machine stopped {arm} ({LIMITS[limit]})"
+
+
 def _events(table: Table) -> list[Gate]:
     runs = table.runs("max", "mthp_ext")
     if not runs:
         return []
-    return [
-        gate(
-            "memory.max: mthp_ext serves every request (share of requests)",
-            min(run.served / run.cell.scale.requests if run.finished else 0.0 for run in runs),
-            ">= 1",
-        ),
-        gate("memory.max: mthp_ext, out-of-memory kills", sum(run.oom_kills for run in runs), "== 0"),
+    ended = [run for run in runs if not run.by_host]
+    served = min((run.served / run.cell.scale.requests if run.finished else 0.0 for run in ended), default=1.0)
+    kills = sum(run.oom_kills for run in runs)
+    gates = [
+        gate("memory.max: mthp_ext serves every request (share of requests)", served, ">= 1"),
+        gate("memory.max: mthp_ext, out-of-memory kills", kills, "== 0"),
     ]
+    if not table.by_host("max", "mthp_ext"):
+        return gates
+    # What went wrong until then counts; that nothing did is not known to the end.
+    return [unjudged(one.name, one.bound, _clock("max", "mthp_ext")) if one.ok else one for one in gates]
 
 
 def _ratios(table: Table) -> list[Gate]:
@@ -57,11 +65,20 @@ def _ratios(table: Table) -> list[Gate]:
         ("max", "rps", "mthp_ext", "never", ">= 0.97"),
     ]
     names = {"none": "no limit", "high": "memory.high", "max": "memory.max", "rps": "rps", "p99_ms": "p99"}
-    return [
-        gate(f"{names[limit]}: {names[metric]} of {arm} / {base}", table.ratio(limit, metric, arm, base), bound)
-        for limit, metric, arm, base, bound in wanted
-        if _has(table, limit, arm, base)
-    ]
+    gates = []
+    for limit, metric, arm, base, bound in wanted:
+        if not _has(table, limit, arm, base):
+            continue
+        # A run that does not finish has the rate of what it served until it was stopped: more than of all requests,
+        # since the first ones meet no limit yet. Of a base the ratio is then a lower bound.
+        until = " until it was stopped" if metric == "rps" and table.stopped(limit, base) else ""
+        one = gate(
+            f"{names[limit]}: {names[metric]} of {arm} / {base}{until}", table.ratio(limit, metric, arm, base), bound
+        )
+        cut = [key for key in (arm, base) if table.by_host(limit, key)]
+        holds_all_the_same = cut == [base] and metric == "rps" and bound.startswith(">=") and one.ok
+        gates.append(unjudged(one.name, bound, _clock(limit, cut[0])) if cut and not holds_all_the_same else one)
+    return gates
 
 
 def _repeats(table: Table) -> list[Gate]:
@@ -70,5 +87,6 @@ def _repeats(table: Table) -> list[Gate]:
         if len(table.runs(limit, arm)) < 2:
             continue
         found = table.figure(limit, arm, "rps")
-        gates.append(gate(f"{limit}/{arm}: rps repeats (spread)", found.spread if found else None, SPREAD))
+        one = gate(f"{limit}/{arm}: rps repeats (spread)", found.spread if found else None, SPREAD)
+        gates.append(unjudged(one.name, SPREAD, _clock(limit, arm)) if table.by_host(limit, arm) else one)
     return gates

@@ -32,6 +32,7 @@ def _run(run: Run) -> dict[str, Any]:
         "rps": run.rps,
         "finished": run.finished,
         "bounded": run.bounded,
+        "by_host": run.by_host,
         "killed_s": run.killed_s,
         "elapsed_s": run.elapsed_s,
         "wall_s": round(run.wall_s, 1),

@@ -52,10 +52,14 @@ class Run:
     """Milliseconds by LATENCIES; None when the benchmark did not come to its end."""
     served: int
     bounded: bool
-    """Stopped at the deadline."""
+    """Stopped before its end, at the deadline in guest time or by the clock of the host."""
+    by_host: bool
+    """By the clock of the host: another machine would have let it go on."""
     killed_s: float | None
     """When the server was killed for lack of memory, seconds after the benchmark began."""
     oom_kills: int
+    said: str
+    """The server's last message."""
     pages_in: int
     pages_out: int
     memory_peak: int
@@ -105,8 +109,10 @@ def read(cell: Cell, records: list[dict[str, Any]], wall_s: float) -> Run:
         latency=latency,
         served=served,
         bounded=bool(result["bounded"]),
+        by_host=bool(result["by_host"]),
         killed_s=None if died is None else (died - start) / 1000,
         oom_kills=int(result["oom_kills"]),
+        said=str(result["server_said"]),
         pages_in=int(result["pswpin"]),
         pages_out=int(result["pswpout"]),
         memory_peak=int(result["memory_peak"]),
@@ -161,6 +167,20 @@ class Table:
         values = [metric_of(run, metric) for run in self.runs(limit, arm)]
         known = [value for value in values if value is not None]
         return figure(known) if known and len(known) == len(values) else None
+
+    def finished(self, limit: str, arm: str) -> bool:
+        """Every run of the cell served all requests."""
+        runs = self.runs(limit, arm)
+        return bool(runs) and all(run.finished for run in runs)
+
+    def stopped(self, limit: str, arm: str) -> bool:
+        """A run of the cell was stopped before its end: the cell does not finish, and its rate is that of what was
+        served until then."""
+        return any(run.bounded for run in self.runs(limit, arm))
+
+    def by_host(self, limit: str, arm: str) -> bool:
+        """And the reason was the clock of this machine."""
+        return any(run.by_host for run in self.runs(limit, arm))
 
     def median(self, limit: str, arm: str, metric: str) -> float | None:
         """Median of a metric, or None."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.demo.cells import ARM, LIMITS, Arm, Scale, command
 from lab.demo.outcome import Decision, Run, Table
-from lab.demo.text import ROWS, change, count, fate, killed_at, number
+from lab.demo.text import ROWS, change, clock_line, comparable, count, death, fate, number, shown, stopped, title
 from lab.report import svg
 from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section
 from lab.report.style import CSS
@@ -40,8 +40,8 @@ def render(table: Table, gates: Sequence[Gate], scale: Scale, environment: dict[
         _headline(table),
         "<section><h2>Results</h2>",
         *(_table(table, limit, scale) for limit in limits),
-        f"<p class='note'>In brackets: change against <b>always</b>, + is better. {_repeats(table)} "
-        f"{escape(NOTE[str(environment['qemu_mode'])])}</p></section>",
+        f"<p class='note'>In brackets: change against <b>always</b>, where it finishes; + is better. "
+        f"{_repeats(table)} {escape(clock_line(table))} {escape(NOTE[str(environment['qemu_mode'])])}</p></section>",
         "<section><h2>Side by side</h2>",
         *(_charts(table, limit) for limit in limits),
         "</section>",
@@ -60,13 +60,15 @@ def _repeats(table: Table) -> str:
 
 def _headline(table: Table) -> str:
     cards = []
-    free = table.ratio("none", "rps", "mthp_ext", "always")
+    free = _ratio(table, "none", "always")
     if free:
         cards.append((f"{free * 100:.1f}%", "of always' throughput while memory is there"))
-    gain = table.ratio("high", "rps", "mthp_ext", "always")
+    gain = _ratio(table, "high", "always")
     if gain:
         cards.append((f"{gain:.0f}x", "the throughput of always over memory.high"))
-    never = table.ratio("high", "rps", "mthp_ext", "never")
+    elif table.stopped("high", "always") and not table.by_host("high", "always"):
+        cards.append(("does not finish", "always over memory.high"))
+    never = _ratio(table, "high", "never")
     if never:
         cards.append((f"{never * 100:.1f}%", "of never's throughput over memory.high"))
     runs = table.runs("max", "mthp_ext")
@@ -83,12 +85,15 @@ def _headline(table: Table) -> str:
     )
 
 
+def _ratio(table: Table, limit: str, base: str) -> float | None:
+    """Throughput of mthp_ext divided by that of `base`; None unless both finish: a run that was stopped has no rate to
+    be a multiple of."""
+    whole = all(table.finished(limit, arm) for arm in ("mthp_ext", base))
+    return table.ratio(limit, "rps", "mthp_ext", base) if whole else None
+
+
 def _arms(table: Table, limit: str) -> list[Arm]:
     return [arm for arm in ARM.values() if table.runs(limit, arm.key)]
-
-
-def _title(limit: str, scale: Scale) -> str:
-    return LIMITS[limit] if limit == "none" else f"{LIMITS[limit]} = {scale.limit_bytes >> 20}M"
 
 
 def _table(table: Table, limit: str, scale: Scale) -> str:
@@ -105,7 +110,7 @@ def _table(table: Table, limit: str, scale: Scale) -> str:
     ]
     after = f"<ul class='fates'>{''.join(fates)}</ul>" if fates else ""
     return (
-        f"<div class='scroll'><table><thead><tr><th>{escape(_title(limit, scale))}</th>{head}</tr></thead>"
+        f"<div class='scroll'><table><thead><tr><th>{escape(title(limit, scale.limit_bytes))}</th>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>{after}"
     )
 
@@ -113,42 +118,42 @@ def _table(table: Table, limit: str, scale: Scale) -> str:
 def _field(table: Table, limit: str, arm: Arm, metric: str, better: int) -> str:
     runs = table.runs(limit, arm.key)
     found = table.figure(limit, arm.key, metric)
-    killed = killed_at(runs)
-    if metric == "rps" and killed is not None:
-        return f"<td class='bad'>killed at {killed:.2f} s</td>"
+    ending = death(shown(runs))
+    if metric == "rps" and ending:
+        return f"<td class='bad'>{ending}</td>"
     if found is None:
-        return f"<td class='none'>{'killed' if killed is not None else 'not measured'}</td>"
+        return f"<td class='none'>{'killed' if ending else 'not measured'}</td>"
     if metric == "flips" and arm.policy is None:
         return "<td class='none'>-</td>"
-    shown = count(found.median) if better == 0 else number(found.median)
+    text = count(found.median) if better == 0 else number(found.median)
     spread = f" title='{number(found.least)} to {number(found.most)} in {len(runs)} runs'" if len(runs) > 1 else ""
-    base = table.median(limit, "always", metric)
-    dead = killed_at(table.runs(limit, "always")) is not None
-    if better == 0 or arm.key == "always" or not base or dead:
-        return f"<td{spread}>{shown}</td>"
+    base = comparable(table, limit, arm.key, metric)
+    if better == 0 or not base:
+        return f"<td{spread}>{text}</td>"
     css = "good" if (found.median - base) * better >= 0 else "bad"
     if abs(found.median / base - 1) < 0.01:
         css = "same"
-    return f"<td{spread}>{shown} <small class='{css}'>{escape(change(found.median, base, better))}</small></td>"
+    return f"<td{spread}>{text} <small class='{css}'>{escape(change(found.median, base, better))}</small></td>"
 
 
 def _charts(table: Table, limit: str) -> str:
     out = []
-    for metric, title, unit, hint in _CHARTS:
+    for metric, heading, unit, hint in _CHARTS:
         scale = 2.0**-20 if metric == "huge_peak" else 1.0
         rows = []
         for arm in _arms(table, limit):
             found = table.figure(limit, arm.key, metric)
-            killed = killed_at(table.runs(limit, arm.key))
-            if found is None or (metric == "rps" and killed is not None):
-                text = "not measured" if killed is None else f"killed at {killed:.2f} s"
-                rows.append(svg.Bar(arm.label, arm.key, None, text))
+            ending = death(shown(table.runs(limit, arm.key)))
+            if found is None or (metric == "rps" and ending):
+                rows.append(svg.Bar(arm.label, arm.key, None, ending or "not measured"))
                 continue
             value = found.median * scale
             text = count(value) if metric == "pages_in" else f"{value:.0f}" if metric == "huge_peak" else number(value)
+            if metric == "rps" and table.stopped(limit, arm.key):
+                text += " until stopped"
             rows.append(svg.Bar(arm.label, arm.key, value, text, found.least * scale, found.most * scale))
         if any(row.value for row in rows):
-            out.append(svg.bars(title, unit, rows, hint))
+            out.append(svg.bars(heading, unit, rows, hint))
     return f"<h3>{escape(LIMITS[limit])}</h3><div class='grid'>{''.join(out)}</div>"
 
 
@@ -157,18 +162,18 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
     for limit in (limit for limit in limits if limit != "none"):
         charts = []
         for arm in _arms(table, limit):
-            run = table.runs(limit, arm.key)[0]
+            run = shown(table.runs(limit, arm.key))
             caption = f"<figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>"
             charts.append(f"<figure>{caption}{_timeline(run, scale)}</figure>")
-        out.append(f"<h3>{escape(_title(limit, scale))}</h3><div class='grid wide'>{''.join(charts)}</div>")
+        out.append(f"<h3>{escape(title(limit, scale.limit_bytes))}</h3><div class='grid wide'>{''.join(charts)}</div>")
     if not out:
         return []
     legend = "".join(f"<span><i class='key {css}'></i>{text}</span>" for css, text in BANDS)
     return [
         "<section><h2>Decisions against pressure</h2>",
-        "<p class='note'>First run of each cell; guest time. Above: the memory and its limit. Strip: "
-        "the largest size its page faults may use. Below: time in which all of its tasks stalled on memory "
-        f"(PSI full).</p><p class='legend'>{legend}</p>",
+        "<p class='note'>One run of each cell: the first, or the first to die; guest time. Above: the memory and its "
+        "limit. Strip: the largest size its page faults may use. Below: time in which all of its tasks stalled on "
+        f"memory (PSI full).</p><p class='legend'>{legend}</p>",
         *out,
         "</section>",
     ]
@@ -186,9 +191,9 @@ def _timeline(run: Run, scale: Scale) -> str:
             )
     events = []
     if run.killed_s is not None:
-        events.append(svg.Event(run.killed_s, f"OOM-killed at {run.killed_s:.2f} s"))
+        events.append(svg.Event(run.killed_s, death(run)))
     elif run.bounded:
-        events.append(svg.Event(span, f"stopped: {run.served:,} of {run.cell.scale.requests:,} served"))
+        events.append(svg.Event(span, f"{stopped(run)}, {run.served:,} of {run.cell.scale.requests:,} served"))
     samples = _thin(run)
     return svg.timeline(
         span,

@@ -11,7 +11,8 @@ from lab import programs, vm
 from lab import schedule as guests
 from lab.demo.cells import Cell
 from lab.demo.outcome import Run, read
-from lab.errors import Exit, LabError
+from lab.demo.text import stopped
+from lab.errors import Exit
 from lab.schedule import Progress
 
 Finished = guests.Finished[Run]
@@ -46,13 +47,13 @@ def outcome_line(run: Run) -> str:
     if run.killed_s is not None:
         rate = f"{'OOM-killed' if run.oom_kills else 'server died'} after {run.killed_s:.2f} s"
     elif run.bounded:
-        rate += f", stopped after {run.elapsed_s:.0f} s with {run.served:,} requests served"
+        rate += f", {stopped(run)}, {run.served:,} requests served"
     elif run.latency:
         rate += f", p99 {run.latency['p99_ms']:.1f} ms"
     return f"{rate} ({run.wall_s:.0f} s)"
 
 
-def run_cell(cell: Cell, kernel: Path, mode: vm.Mode, programs_: Programs, progress: Progress) -> Run:
+def run_cell(cell: Cell, kernel: Path, mode: vm.Mode, programs_: Programs, progress: Progress, stop_s: float) -> Run:
     """Boots the cell's guest and returns what it measured."""
     begun = time.monotonic()
     progress.show(cell.label, "booting")
@@ -65,35 +66,39 @@ def run_cell(cell: Cell, kernel: Path, mode: vm.Mode, programs_: Programs, progr
         memory_mib=cell.scale.memory_mib,
         cpus=1 if mode is vm.Mode.ICOUNT else 2,
         mode=mode,
-        timeout_s=cell.scale.timeout_s,
+        timeout_s=stop_s + vm.GRACE_S,
+        stop_s=stop_s,
         name=f"demo-{cell.name}",
     )
     outcome = vm.run(job, lambda record: _record(progress, cell, record, begun))
     outcome.check(cell.label)
     if outcome.splats:
-        raise LabError(
-            Exit.GUEST_FAILED, f"{cell.label}: the kernel complained: {outcome.splats[0]}; {outcome.console}"
-        )
+        raise guests.error_of(cell.label, f"the kernel complained: {outcome.splats[0]}", outcome.console)
     try:
         run = read(cell, outcome.records, outcome.seconds)
     except (ValueError, KeyError, TypeError) as error:
-        raise LabError(
-            Exit.GUEST_FAILED, f"{cell.label}: its records make no sense: {error}; {outcome.output}"
-        ) from error
+        raise guests.error_of(cell.label, f"its records make no sense: {error!r}", outcome.output) from error
+    if run.by_host and not run.served:
+        cause = f"the clock of this machine stopped it after {stop_s:g} s, before a request was served"
+        raise guests.error_of(cell.label, cause, outcome.console, Exit.GUEST_TIMEOUT)
     progress.end(cell.label, outcome_line(run))
     return run
 
 
-def run_all(cells: Sequence[Cell], kernel: Path, mode: vm.Mode, programs_: Programs, width: int) -> Finished:
-    """Runs `cells`, `width` at a time; see lab.schedule.run_all."""
+def run_all(
+    cells: Sequence[Cell], kernel: Path, mode: vm.Mode, programs_: Programs, width: int, stop_s: float | None = None
+) -> Finished:
+    """Runs `cells`, `width` at a time, each for `stop_s` of wall-clock time at the most (by default its scale's); see
+    lab.schedule.run_all."""
     programs.guest()
     progress = Progress(len(cells))
     try:
         return guests.run_all(
             cells,
-            lambda cell: run_cell(cell, kernel, mode, programs_, progress),
-            lambda cell, error: progress.end(cell.label, f"failed: {str(error).splitlines()[0]}"),
+            lambda cell: run_cell(cell, kernel, mode, programs_, progress, stop_s or cell.scale.stop_s),
+            lambda cell, error: progress.fail(cell.label, error),
             width,
+            names=lambda cell: (cell.label, cell.name),
         )
     finally:
         progress.close()

@@ -3,7 +3,7 @@
 
 from lab.demo.cells import ARM, LIMITS
 from lab.demo.outcome import Run, Table
-from lab.report.parts import NOTE, gate_lines
+from lab.report.parts import NOTE, clock_note, gate_lines, grid
 from lab.results import Gate
 
 ROWS = (
@@ -38,42 +38,90 @@ def change(value: float, base: float, better: int) -> str:
     return f"({percent:+,.1f}%)" if abs(percent) < 1000 else f"({percent:+,.0f}%)"
 
 
+def stopped(run: Run) -> str:
+    """Of a run that was stopped before its end: by what, and when."""
+    if run.by_host:
+        return f"stopped by the clock of this machine after {run.elapsed_s:.1f} s of guest time"
+    return f"stopped after {run.elapsed_s:.0f} s"
+
+
+def death(run: Run) -> str:
+    """Of a run whose server did not live to its end; empty if it did."""
+    if run.killed_s is None:
+        return ""
+    return f"{'OOM-killed' if run.oom_kills else 'server died'} after {run.killed_s:.2f} s"
+
+
+def shown(runs: list[Run]) -> Run:
+    """The run that stands for its cell wherever only one can: the one that died first, else one that was stopped."""
+    dead = [run for run in runs if run.killed_s is not None]
+    if dead:
+        return min(dead, key=lambda run: run.killed_s or 0.0)
+    return next((run for run in runs if run.bounded), runs[0])
+
+
 def fate(runs: list[Run]) -> str:
     """What became of a cell that did not serve all requests; empty if it did."""
-    for run in runs:
-        total = run.cell.scale.requests
-        if run.killed_s is not None:
-            cause = "OOM-killed" if run.oom_kills else "server died"
-            return f"{cause} after {run.killed_s:.2f} s, {run.served:,} of {total:,} served"
-        if run.bounded:
-            return f"stopped after {run.elapsed_s:.0f} s, {run.served:,} of {total:,} served"
-    return ""
-
-
-def killed_at(runs: list[Run]) -> float | None:
-    """When the first of the runs lost its server, seconds; None if none did."""
-    return min((run.killed_s for run in runs if run.killed_s is not None), default=None)
+    run = shown(runs)
+    ending = death(run) or (stopped(run) if run.bounded else "")
+    if not ending:
+        return ""
+    alike = sum(bool(one.killed_s is not None or one.bounded) for one in runs)
+    count_ = f" (the first of {alike} such runs of {len(runs)})" if len(runs) > 1 else ""
+    said = f"; its last words: {run.said}" if run.killed_s is not None and not run.oom_kills and run.said else ""
+    return f"{ending}, {run.served:,} of {run.cell.scale.requests:,} served{count_}{said}"
 
 
 def cell(table: Table, limit: str, arm: str, metric: str, better: int) -> str:
-    """One field: median, and the change against `always`."""
+    """One field: median, and the change against `always`, if that finishes."""
     value = table.median(limit, arm, metric)
-    killed = killed_at(table.runs(limit, arm))
+    ending = death(shown(table.runs(limit, arm)))
     # The rate of a server's short life is not one to compare with.
-    if metric == "rps" and killed is not None:
-        return f"killed at {killed:.2f} s"
+    if metric == "rps" and ending:
+        return ending
     if value is None:
-        return "killed" if killed is not None else "not measured"
+        return "killed" if ending else "not measured"
     if metric == "flips" and ARM[arm].policy is None:
         return "-"
     if better == 0:
         return count(value)
-    base = table.median(limit, "always", metric)
-    shown = number(value)
-    dead = killed_at(table.runs(limit, "always")) is not None
-    if arm == "always" or not base or dead:
-        return shown
-    return f"{shown} {change(value, base, better)}"
+    base = comparable(table, limit, arm, metric)
+    return f"{number(value)} {change(value, base, better)}" if base else number(value)
+
+
+def comparable(table: Table, limit: str, arm: str, metric: str) -> float | None:
+    """What `always` came to, for another arm to be compared with; None if it did not finish."""
+    if arm == "always" or not table.finished(limit, "always"):
+        return None
+    return table.median(limit, "always", metric)
+
+
+_SHORT = ("always", "never", "mthp_ext")
+
+
+def short_table(table: Table, limit_bytes: int) -> list[str]:
+    """Requests per second of the arms that matter, and nothing else."""
+    rows = [["requests/s", *_SHORT]]
+    for limit in LIMITS:
+        if any(table.runs(limit, arm) for arm in _SHORT):
+            rows.append([title(limit, limit_bytes), *(_short(table, limit, arm) for arm in _SHORT)])
+    return grid(rows) if len(rows) > 1 else []
+
+
+def _short(table: Table, limit: str, arm: str) -> str:
+    runs, rps = table.runs(limit, arm), table.median(limit, arm, "rps")
+    if not runs or rps is None:
+        return "not run"
+    if ending := death(shown(runs)):
+        return ending.partition(" after")[0]
+    if table.by_host(limit, arm):
+        return f"cut short ({rps:,.0f}/s until then)"
+    return f"does not finish ({rps:,.0f}/s when stopped)" if table.stopped(limit, arm) else f"{rps:,.0f}"
+
+
+def title(limit: str, limit_bytes: int) -> str:
+    """A limit, with its value."""
+    return LIMITS[limit] + ("" if limit == "none" else f" = {limit_bytes >> 20}M")
 
 
 def limit_table(table: Table, limit: str, limit_bytes: int) -> list[str]:
@@ -81,15 +129,10 @@ def limit_table(table: Table, limit: str, limit_bytes: int) -> list[str]:
     arms = [arm for arm in ARM.values() if table.runs(limit, arm.key)]
     if not arms:
         return []
-    title = LIMITS[limit] + ("" if limit == "none" else f" = {limit_bytes >> 20}M")
-    grid = [[title, *(arm.label for arm in arms)]]
+    rows = [[title(limit, limit_bytes), *(arm.label for arm in arms)]]
     for metric, label, better in ROWS:
-        grid.append([label, *(cell(table, limit, arm.key, metric, better) for arm in arms)])
-    widths = [max(len(row[i]) for row in grid) for i in range(len(grid[0]))]
-    lines = [
-        "| " + " | ".join(field.ljust(width) for field, width in zip(row, widths, strict=True)) + " |" for row in grid
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+        rows.append([label, *(cell(table, limit, arm.key, metric, better) for arm in arms)])
+    lines = grid(rows)
     for arm in arms:
         if text := fate(table.runs(limit, arm.key)):
             lines.append(f"  {arm.label}: {text}")
@@ -102,9 +145,8 @@ def spread_line(table: Table) -> str:
     for limit in LIMITS:
         for arm in ARM:
             # The rate of a server's short life is not one to compare.
-            if killed_at(table.runs(limit, arm)) is not None:
-                continue
-            if len(table.runs(limit, arm)) > 1 and (found := table.figure(limit, arm, "rps")):
+            runs = table.runs(limit, arm)
+            if len(runs) > 1 and not death(shown(runs)) and (found := table.figure(limit, arm, "rps")):
                 spreads.append((found.spread, limit, arm))
     if not spreads:
         return "Each cell ran once."
@@ -115,10 +157,21 @@ def spread_line(table: Table) -> str:
     )
 
 
+def clock_line(table: Table) -> str:
+    """What a reader must know of runs that the clock of this machine stopped; empty without any."""
+    return clock_note([f"{LIMITS[limit]}, {arm}" for limit in LIMITS for arm in ARM if table.by_host(limit, arm)])
+
+
 def report(table: Table, gates: list[Gate], limit_bytes: int, mode: str) -> str:
     """All that is printed at the end."""
-    parts = ["\n".join(lines) for limit in LIMITS if (lines := limit_table(table, limit, limit_bytes))]
-    parts.append("In brackets: change against always, + is better. " + spread_line(table) + "\n" + NOTE[mode])
+    parts = ["\n".join(short)] if (short := short_table(table, limit_bytes)) else []
+    parts += ["\n".join(lines) for limit in LIMITS if (lines := limit_table(table, limit, limit_bytes))]
+    notes = [
+        "In brackets: change against always, where it finishes; + is better.",
+        spread_line(table),
+        clock_line(table),
+    ]
+    parts.append("\n".join(filter(None, [*notes, NOTE[mode]])))
     if gates:
         parts.append("Gates\n" + "\n".join(gate_lines(gates)))
     return "\n\n".join(parts)

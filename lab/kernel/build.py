@@ -5,13 +5,12 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import proc
+from lab import proc, space, terminal
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.series import Patch, load
@@ -23,6 +22,8 @@ _FORMAT = "2"
 """Changes when finished results must not be shared with those of an older lab."""
 _LOG = BUILD / "log" / "kernel.log"
 _REPORT_S = 30.0
+_FINISHED_MIB, _AGAIN_MIB = 250, 300
+"""What is kept of a finished kernel, and what a build adds to an object tree that is there."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,18 @@ class Variant:
     """Its object tree; two variants that differ in few files may share one."""
     keep: int = 1
     """How many finished kernels stay in the cache."""
+    mib: int = 2200
+    """What its object tree takes."""
 
 
 DEFAULT = Variant("kernel", keep=4)
-DEBUG = Variant("kernel-debug", fragments=("debug.config",), objects="objects-debug", keep=2)
+DEBUG = Variant("kernel-debug", fragments=("debug.config",), objects="objects-debug", keep=2, mib=4000)
 """The same code with everything in it that finds errors by itself."""
 STOCK = Variant("kernel-stock", series=False, objects="objects-stock")
 """The base as it is, to compare with."""
 MUTANT = Variant("kernel-mutant")
 """The default kernel with one patch more, built in the same trees."""
-DEBUG_MUTANT = Variant("kernel-debug-mutant", fragments=DEBUG.fragments, objects=DEBUG.objects)
+DEBUG_MUTANT = Variant("kernel-debug-mutant", fragments=DEBUG.fragments, objects=DEBUG.objects, mib=DEBUG.mib)
 """The kernel for debugging with one patch more, built in the same trees."""
 
 
@@ -107,7 +110,7 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
     wanted = config.merge(names)
     fragments = [name.read_bytes() for name in names]
     with locked("kernel") as lock:
-        base = source.get(update)
+        base = source.get(update, variant.mib + _FINISHED_MIB)
         worktree = Worktree(base)
         if variant.series:
             tree, changed = base.tree, worktree.set(patches)
@@ -119,6 +122,8 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
             os.utime(kernel.directory)
             print(f"{variant.name}: {kernel.release}, built before: {kernel.image}", flush=True)
             return kernel
+        known = kernel.objects.is_dir()
+        source.need_space((_AGAIN_MIB if known else variant.mib) + _FINISHED_MIB, f"building {variant.name}")
         print(
             f"{variant.name}: building Linux {base.version} with {len(patches)} patches ({len(changed)} files "
             f"rewritten); log: {_LOG}",
@@ -182,17 +187,17 @@ def _drop_unfinished(objects: Path, since: float) -> None:
 def _wait(process: subprocess.Popen[bytes]) -> int:
     """Waits for make and shows that it is alive."""
     begin = time.monotonic()
-    terminal = sys.stdout.isatty()
-    period = 1.0 if terminal else _REPORT_S
+    live = terminal.is_live()
+    period = 1.0 if live else _REPORT_S
     while True:
         try:
             status = process.wait(timeout=period)
         except subprocess.TimeoutExpired:
             last = proc.tail(_LOG, 1).strip()
             text = f"kernel: {time.monotonic() - begin:4.0f} s  {last}"
-            print(f"\r\033[K{text[:110]}" if terminal else text, end="" if terminal else "\n", flush=True)
+            print(f"\r\033[K{text[: terminal.columns() - 1]}" if live else text, end="" if live else "\n", flush=True)
             continue
-        if terminal:
+        if live:
             print("\r\033[K", end="", flush=True)
         return status
 
@@ -202,7 +207,7 @@ def _errors() -> str:
     text = _LOG.read_text(errors="replace")
     lines = [line for line in text.splitlines() if "error:" in line or "*** " in line]
     if "No space left on device" in text:
-        lines.insert(0, f"the disk is full: {shutil.disk_usage(cache()).free >> 20} MiB free below {cache()}")
+        lines.insert(0, f"the disk is full: {space.free_mib(cache())} MiB free below {cache()}")
     return "\n".join(f"  {line}" for line in lines[:20]) or proc.tail(_LOG)
 
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab import proc
 from lab.errors import Exit, LabError
 from lab.kernel import source
 from lab.kernel.series import PATCHES, Patch, load
@@ -33,7 +34,7 @@ def _git(directory: Path, *args: str, what: str, code: Exit = Exit.TREE) -> str:
     env |= {"GIT_AUTHOR_NAME": "lab", "GIT_AUTHOR_EMAIL": "lab@localhost"}
     try:
         done = subprocess.run(
-            ["git", "-C", str(directory), *args],
+            [*proc.GIT, "-C", str(directory), *args],
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -8,10 +8,13 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import proc
+from lab import proc, space
 from lab.errors import Exit, LabError
 from lab.kernel import debian, tarball
 from lab.paths import cache
+
+_FETCHED_MIB, _UNPACKED_MIB = 400, 1900
+"""The package with apt's lists and the tarball in it, and the source tree."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +35,21 @@ def _base(version: str) -> Base:
     return Base(version, cache() / "source" / version.replace(":", "_").replace("/", "_"))
 
 
-def get(update: bool = False) -> Base:
+def get(update: bool = False, more_mib: int = 0) -> Base:
     """The base to build: what KERNEL_TARBALL or KERNEL_URL names, else the one fetched before, else the newest
-    that Debian has. `update` asks Debian again although there is one. The caller holds the cache's lock."""
+    that Debian has. `update` asks Debian again although there is one; `more_mib` is the space that the caller will
+    need for what it does with a new source. The caller holds the cache's lock."""
     if path := os.environ.get("KERNEL_TARBALL"):
-        return _from_tarball(Path(path).absolute())
+        return _from_tarball(Path(path).absolute(), more_mib)
     if url := os.environ.get("KERNEL_URL"):
-        return _from_tarball(tarball.download(url, cache() / "download"))
+        need_space(_UNPACKED_MIB + more_mib, "fetching and building the kernel")
+        return _from_tarball(tarball.download(url, cache() / "download"), more_mib)
     chosen = cache() / "base.json"
     if not update and chosen.exists():
         base = _base(json.loads(chosen.read_text())["version"])
         if base.tree.is_dir():
             return base
+    need_space(_FETCHED_MIB + _UNPACKED_MIB + more_mib, "fetching and building the kernel")
     base = _from_debian()
     temporary = chosen.with_suffix(".tmp")
     temporary.write_text(json.dumps({"version": base.version}))
@@ -52,7 +58,6 @@ def get(update: bool = False) -> Base:
 
 
 def _from_debian() -> Base:
-    need_space(5000, "fetching and building the kernel")
     print(f"kernel: looking for the newest {debian.PACKAGE} in {', '.join(debian.SUITES)}", flush=True)
     attempts = debian.Attempts()
     fetched = debian.fetch(cache() / "apt", attempts)
@@ -86,10 +91,11 @@ def _from_debian() -> Base:
     return base
 
 
-def _from_tarball(path: Path) -> Base:
+def _from_tarball(path: Path, more_mib: int) -> Base:
     version = tarball.verify(path)
     base = _base(f"{version}-{tarball.sha256(path)[:12]}")
     if not base.tree.is_dir():
+        need_space(_UNPACKED_MIB + more_mib, "unpacking and building the kernel")
         print(f"kernel: unpacking {path.name}", flush=True)
         with _unpacking(base) as part:
             _untar(path, part)
@@ -144,13 +150,7 @@ def _untar(archive: Path, part: _Unpacking) -> None:
 
 def need_space(mib: int, what: str) -> None:
     """LabError if less than `mib` MiB are free in the cache."""
-    free = shutil.disk_usage(cache()).free >> 20
-    if free < mib:
-        raise LabError(
-            Exit.HOST,
-            f"{what} needs about {mib} MiB below {cache()}, where {free} MiB are free; make room there, or name "
-            "another directory in MTHP_CACHE",
-        )
+    space.need(mib, cache(), what, "name another directory: MTHP_CACHE=/path/to/it")
 
 
 def compiler_identity() -> str:

@@ -25,7 +25,7 @@ _TIMEOUT_S = 60.0
 
 def _files() -> list[str]:
     """What the repository consists of, also what is not committed yet."""
-    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    argv = [*proc.GIT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     text = proc.output(argv, what="listing the repository", code=Exit.TREE, cwd=REPO)
     return [name for name in text.split("\0") if name and (REPO / name).is_file()]
 

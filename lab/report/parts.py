@@ -1,30 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Parts of a report that do not depend on what was measured."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from lab.results import Gate
 
 NOTE = {
-    "icount": "Guest time is counted in instructions (1 instruction = 1 ns) under emulation, which models no TLB and\n"
-    "no cache: the figures show how much work is done, not how fast your machine is. Equal runs differ, too:\n"
-    "docs/results.md says by how much.",
+    "icount": "Emulated: time is counted in instructions (1 instruction = 1 ns); there is no TLB and no cache. Ratios\n"
+    "show how much work the kernel does, not how fast a machine is. docs/results.md says how well runs repeat.",
     "tcg": "Emulated, with the host's own noise and without a model of TLB and cache: read the order, not the figures.",
     "kvm": "Measured under KVM on this host.",
 }
+"""What the figures of each mode are worth: said here and nowhere else."""
+
+
+def clock_note(cut: Sequence[str]) -> str:
+    """What a reader must know of the cells that the clock of this machine `cut` short; empty without any."""
+    if not cut:
+        return ""
+    return textwrap.fill(
+        f"The clock of this machine stopped: {'; '.join(cut)}. Such a rate is that of what was served until then; "
+        "over a limit, that of all requests would be less. Gates that this leaves open were not judged.",
+        width=110,
+    )
 
 
 def gate_value(one: Gate) -> str:
     """A gate's value as it is shown."""
     if one.value is None:
         return "not measured"
+    if not one.judged:
+        return f"not judged, {one.value}"
     return one.value if isinstance(one.value, str) else f"{one.value:.4g}"
 
 
 def gate_lines(gates: Sequence[Gate]) -> list[str]:
     """The gates as a list."""
-    return [f"  {'ok  ' if one.ok else 'FAIL'}  {one.name}: {gate_value(one)} ({one.bound})" for one in gates]
+    return [f"  {_state(one, 'ok  ', 'FAIL', '-   ')}  {one.name}: {gate_value(one)} ({one.bound})" for one in gates]
+
+
+def _state(one: Gate, ok: str, missed: str, unjudged: str) -> str:
+    return ok if one.ok else missed if one.judged else unjudged
 
 
 def gates_section(gates: Sequence[Gate]) -> str:
@@ -32,7 +50,7 @@ def gates_section(gates: Sequence[Gate]) -> str:
     if not gates:
         return ""
     rows = "".join(
-        f"<tr class='{'ok' if one.ok else 'failed'}'><td>{'ok' if one.ok else 'FAILED'}</td>"
+        f"<tr class='{_state(one, 'ok', 'failed', 'unjudged')}'><td>{_state(one, 'ok', 'FAILED', '-')}</td>"
         f"<td>{escape(one.name)}</td><td>{escape(gate_value(one))}</td><td>{escape(one.bound)}</td></tr>"
         for one in gates
     )
@@ -50,6 +68,15 @@ def environment_section(rows: Mapping[str, object]) -> str:
         if value is not None
     )
     return f"<section><h2>Environment</h2><div class='scroll'><table class='plain'>{body}</table></div></section>"
+
+
+def grid(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table with aligned columns; the first row is its head."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(field.ljust(width) for field, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
 
 BANDS = (

@@ -35,6 +35,7 @@ td.none { color: var(--soft); }
 .gates td:nth-child(2), .gates th:nth-child(2) { text-align: left; white-space: normal; }
 .gates td:first-child { text-align: left; font-weight: 600; }
 tr.ok td:first-child { color: var(--mthp); } tr.failed td { color: var(--always); }
+tr.unjudged td { color: var(--soft); }
 .plain th { width: 1%; } .plain td { text-align: left; white-space: normal; }
 .fates { margin: 4px 0 18px; padding: 0; list-style: none; color: var(--soft); font-size: 13.5px; }
 .dot { display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 7px; }

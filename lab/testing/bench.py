@@ -109,8 +109,8 @@ def run(kernel: Kernel, only: Sequence[str] = ()) -> Suite:
     finished = execute.run_all(cells, world, 2)
     if finished.interrupted:
         raise KeyboardInterrupt
-    for error in finished.errors:
-        suite.fail("a cell", str(error))
+    for complaint in finished.complaints:
+        suite.fail("a cell", complaint)
     table = Table(finished.runs)
     judged = gates.check(table, counted=False)
     for one in judged:

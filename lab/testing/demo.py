@@ -29,8 +29,8 @@ def run(kernel: Kernel) -> Suite:
     finished = schedule.run_all(cells.plan(scale, ["max"], _ARMS, 1), kernel.image, Mode.ICOUNT, tools, 2)
     if finished.interrupted:
         raise KeyboardInterrupt
-    for error in finished.errors:
-        suite.fail("a cell", str(error))
+    for complaint in finished.complaints:
+        suite.fail("a cell", complaint)
     table = Table(finished.runs)
 
     def check(name: str, ok: bool, detail: str) -> None:

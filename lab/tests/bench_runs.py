@@ -29,7 +29,13 @@ def report(rps: float, p99: float) -> list[str]:
 
 
 def records(
-    case: Case, rps: float = 50_000.0, p99: float = 12.0, peak_mib: int = 96, large: int = 20, killed: bool = False
+    case: Case,
+    rps: float = 50_000.0,
+    p99: float = 12.0,
+    peak_mib: int = 96,
+    large: int = 20,
+    killed: bool = False,
+    by_host: bool = False,
 ) -> list[dict[str, Any]]:
     """What a guest sends for a run of 4 s."""
     zero = dict.fromkeys(("pswpin", "pswpout"), 10) | {"oom_kill": int(killed)}
@@ -50,7 +56,7 @@ def records(
         dead = killed and task.role is Role.SERVER
         ends.append({"type": "task", "task": task.name, "started_ms": 1000, "ended_ms": 2000 if dead else 5000,
                      "code": None if lives else 0, "signal": 9 if lives else None,
-                     "stopped": lives and not dead})  # fmt: skip
+                     "stopped": lives and not dead, "said": f"{task.name} said so"})  # fmt: skip
     return [
         {"type": "begin", "t_ms": 1000, "release": "7.3.4", "oom_kills": 0},
         *samples,
@@ -59,7 +65,7 @@ def records(
         *out,
         *({"type": "group", "group": group.name, **total} for group in case.groups),
         *ends,
-        {"type": "end", "t_ms": 5000, "bounded": False, "vmstat": zero},
+        {"type": "end", "t_ms": 5000, "bounded": by_host, "by_host": by_host, "vmstat": zero},
     ]
 
 

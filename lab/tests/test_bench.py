@@ -119,6 +119,63 @@ class GateTest(unittest.TestCase):
             self.assertEqual(any("suit every tenant" in one for one in names), asked, name)
 
 
+class CutShortTest(unittest.TestCase):
+    """Runs that the clock of this machine stopped."""
+
+    def judged(self, it: Table) -> dict[str, tuple[bool, bool]]:
+        return {one.name.partition(": ")[2]: (one.judged, one.ok) for one in gates.check(it, counted=True)}
+
+    def test_the_arm_is_not_judged(self) -> None:
+        checked = self.judged(table(one(HIGH, "mthp_ext", 1, by_host=True)))
+        self.assertGreaterEqual(len(checked), 4)
+        self.assertEqual(set(checked.values()), {(False, False)})
+
+    def test_but_for_kills(self) -> None:
+        checked = self.judged(table(one(HIGH, "mthp_ext", 1, by_host=True, killed=True)))
+        self.assertEqual(checked.pop("nothing is killed"), (True, False))
+        self.assertEqual(set(checked.values()), {(False, False)})
+
+    def test_a_static_arm_is_not_the_best_for_what_it_served_first(self) -> None:
+        it = table(*thrice(HIGH, "always", rps=90_000.0, by_host=True), one(HIGH, "never", 0, rps=60_000.0))
+        self.assertEqual(it.best_static(it.worlds[0], HIGH.scores[0]), "madvise")
+        self.assertEqual({judged for judged, _ in self.judged(it).values()}, {True})
+        self.assertEqual(text.regret_field(it, it.worlds[0], "always", HIGH.scores[0]), "cut short")
+        self.assertEqual(text.heat_map(it)[2].count("*"), 1)
+
+    def test_coverage_is_not_compared_with_it(self) -> None:
+        checked = self.judged(table(one(FREE, "always", 1, by_host=True), case=FREE))
+        self.assertEqual([name for name, (judged, _) in checked.items() if not judged],
+                         ["anon in folios >= 64K / always", "anon in 2M folios / always"])  # fmt: skip
+
+    def test_it_does_not_suit_every_tenant(self) -> None:
+        case = CI["mixed/host"]
+        it = table(*thrice(case, "never", by_host=True), case=case)
+        both = [gates.check(one, counted=True)[-1] for one in (table(case=case), it)]
+        self.assertEqual([gate.name.partition(": ")[2] for gate in both], ["static arms that suit every tenant"] * 2)
+        self.assertEqual(int(both[0].value or 0) - int(both[1].value or 0), 1)
+
+    def test_the_report_says_so(self) -> None:
+        it = table(one(HIGH, "always", 1, by_host=True))
+        said = "The clock of this machine stopped: redis/set-high/classic, always."
+        checked = gates.check(it, counted=True)
+        self.assertIn(said, markdown.render(it, checked, ENVIRONMENT))
+        self.assertIn(said, page.render(it, checked, ENVIRONMENT))
+        self.assertIn("stopped by the clock of this machine after 4.0 s of guest time",
+                      "\n".join(text.case_table(it, it.worlds[0])))  # fmt: skip
+        self.assertEqual(text.clock_line(table()), "")
+
+    def test_gates_left_open_are_neither_held_nor_missed(self) -> None:
+        it = table(one(HIGH, "mthp_ext", 1, by_host=True))
+        checked = gates.check(it, counted=True)
+        self.assertFalse(any(one.missed for one in checked))
+        document = markdown.render(it, checked, ENVIRONMENT)
+        self.assertNotIn("**missed**", document)
+        self.assertIn("| not judged |", document)
+        shown = page.render(it, checked, ENVIRONMENT)
+        self.assertFalse("gates hold" in shown or "worst regret" in shown)
+        self.assertIn("<td class='policy nothing'>cut short</td>", shown)
+
+
 class PlanTest(unittest.TestCase):
     def test_arms_are_interleaved_and_slow_ones_run_once(self) -> None:
         cells = plan([HIGH, FREE], ARMS, ["classic"], 2)
@@ -266,6 +323,12 @@ class ReportTest(unittest.TestCase):
         row = next(one for one in published.beside(it, "classic") if one.published.metric == "rps")
         self.assertEqual((row.never, row.reactive, row.policy), (10.0, 10.0, None))
         self.assertAlmostEqual(row.agreement or 0, 976610.893 / 885337.250)
+        # Nothing is a multiple of a run that was stopped or killed.
+        for values in ({"by_host": True}, {"killed": True}):
+            it = Table([*thrice(HIGH, "always", rps=5_000.0, **values), *thrice(HIGH, "never"),
+                        *thrice(HIGH, "reactive")])  # fmt: skip
+            row = next(one for one in published.beside(it, "classic") if one.published.metric == "rps")
+            self.assertEqual((row.base, row.never, row.reactive), ("never", 1.0, 1.0))
         names = {case.name for case in CI.values()}
         self.assertTrue({one.case for one in published.PUBLISHED} <= names)
 

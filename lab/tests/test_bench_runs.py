@@ -3,13 +3,16 @@
 
 import dataclasses
 import errno
+import io
 import json
 import tempfile
 import unittest
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-from lab import schedule
+from lab import schedule, vm
 from lab.bench import execute, readers, run
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell, digest
@@ -58,6 +61,13 @@ class ReadTest(unittest.TestCase):
         it = run.read(Cell(HIGH, ARM["always"], "classic", 0), before, 1.0)
         self.assertEqual((it.oom_kills, execute.fate(it)), (1, "1 processes OOM-killed"))
 
+    def test_a_preparation_that_the_host_cut_short_is_no_failure_of_a_program(self) -> None:
+        case = CI["redis/read-none"]
+        cut = [{**r, "code": None, "stopped": True} if r.get("task") == "fill" else r
+               for r in records(case, by_host=True)]  # fmt: skip
+        with self.assertRaisesRegex(ValueError, "stopped it before the measured time began"):
+            run.read(Cell(case, ARM["never"], "classic", 0), cut, 1.0)
+
     def test_a_failed_program_is_refused(self) -> None:
         case = CI["redis/read-none"]
         for name in ("fill", "load"):
@@ -68,13 +78,13 @@ class ReadTest(unittest.TestCase):
     def test_a_server_that_dies_for_no_lack_of_memory_is_refused(self) -> None:
         dead = [{**r, "ended_ms": 2000, "signal": 11, "stopped": False} if r.get("task") == "server" else r
                 for r in records(HIGH)]  # fmt: skip
-        with self.assertRaisesRegex(ValueError, "server failed"):
+        with self.assertRaisesRegex(ValueError, "server was killed: server said so"):
             run.read(Cell(HIGH, ARM["always"], "classic", 0), dead, 1.0)
 
     def test_a_program_beside_the_load_that_ends_by_itself_is_refused(self) -> None:
         case = CI["redis/read-none"]
         gone = [{**r, "code": 0, "stopped": False} if r.get("task") == "writes" else r for r in records(case)]
-        with self.assertRaisesRegex(ValueError, "writes failed"):
+        with self.assertRaisesRegex(ValueError, "writes ended with exit code 0: writes said so"):
             run.read(Cell(case, ARM["never"], "classic", 0), gone, 1.0)
 
     def test_a_program_that_fails_for_lack_of_memory_is_a_result(self) -> None:
@@ -217,6 +227,57 @@ class JournalTest(unittest.TestCase):
                 self.assertFalse(execute.is_kept(cell, world))
                 execute.run_cell(cell, world, schedule.Progress(1, live=False))
 
+    def run_cell(self, world: execute.World, cell: Cell, sent: list[dict[str, Any]]) -> list[vm.Job]:
+        """Runs a cell whose guest sends these records; the jobs that were booted."""
+        payload = Payload(dict.fromkeys(("redis-server", "redis-benchmark", "redis-cli"), world.mthp_ext))
+        jobs: list[vm.Job] = []
+
+        def boot(job: vm.Job, _: object) -> vm.Outcome:
+            jobs.append(job)
+            return vm.Outcome(vm.Verdict.PASSED, 0, sent, Path("/output"), Path("/console"), 20.0)
+
+        with (
+            mock.patch("lab.bench.execute.software.merge", return_value=payload),
+            mock.patch("lab.bench.execute.vm.run", boot),
+            redirect_stdout(io.StringIO()),
+        ):
+            execute.run_cell(cell, world, schedule.Progress(1, live=False))
+        return jobs
+
+    def test_what_the_clock_of_the_host_cut_short_is_not_kept(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            world = _world(Path(directory))
+            cell = Cell(HIGH, ARM["never"], "classic", 0)
+            for sent in (records(HIGH, by_host=True), records(HIGH)):
+                self.assertEqual(len(self.run_cell(world, cell, sent)), 1)
+            self.assertEqual(self.run_cell(world, cell, []), [], "the whole run was kept")
+
+    def test_the_host_bounds_a_run_too(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            cell = Cell(HIGH, ARM["never"], "classic", 0)
+            world = dataclasses.replace(_world(Path(directory)), journal=None)
+            [usual] = self.run_cell(world, cell, records(HIGH))
+            [short] = self.run_cell(dataclasses.replace(world, stop_s=77.0), cell, records(HIGH, by_host=True))
+            self.assertEqual((usual.stop_s, short.stop_s), (HIGH.stop_s, 77.0))
+            self.assertGreater(short.timeout_s, 77.0 + 60.0)
+
+    def test_a_bound_before_there_is_a_figure_is_an_error(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            world, cell = _world(Path(directory)), Cell(HIGH, ARM["never"], "classic", 0)
+            nothing = [r for r in records(HIGH, by_host=True) if r["type"] != "out"]
+            with self.assertRaises(LabError) as caught:
+                self.run_cell(world, cell, nothing)
+            self.assertEqual(caught.exception.code, Exit.GUEST_TIMEOUT)
+            self.assertIn("before there was anything to rate", caught.exception.cause)
+
+    def test_a_program_that_fails_is_quoted(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            world, cell = _world(Path(directory)), Cell(HIGH, ARM["never"], "classic", 0)
+            broken = [{**r, "code": 1} if r.get("task") == "load" else r for r in records(HIGH)]
+            with self.assertRaises(LabError) as caught:
+                self.run_cell(world, cell, broken)
+            self.assertEqual(caught.exception.cause, "load ended with exit code 1: load said so")
+
     def test_a_hash_for_all_that_decides(self) -> None:
         cell = Cell(HIGH, ARM["mthp_ext"], "classic", 0)
         job = cell.job({"redis-server": "/r", "redis-benchmark": "/b", "redis-cli": "/c"}, "/m")
@@ -244,7 +305,7 @@ class ScheduleTest(unittest.TestCase):
 
         finished = schedule.run_all([0, 1, 2], work, lambda *_: None, 2)
         self.assertEqual((finished.runs, finished.interrupted), ([0, 2], False))
-        self.assertEqual([error.code for error in finished.errors], [Exit.HOST])
+        self.assertEqual([error.code for error in finished.errors], [Exit.SPACE])
         self.assertIn("/somewhere", str(finished.errors[0]))
 
 

@@ -2,18 +2,21 @@
 """The demo's reading of records, its tables, gates and page, on made-up records."""
 
 import dataclasses
+import io
 import threading
 import unittest
+from contextlib import redirect_stdout
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lab import proc, programs
+from lab import proc, programs, vm
 from lab.demo import gates, metrics, outcome, page, schedule, text
 from lab.demo.cells import ARM, LIMITS, SCALES, Cell, plan
 from lab.demo.outcome import Run, Table
 from lab.errors import Exit, LabError
+from lab.schedule import Progress
 from lab.vm import Mode
 
 SCALE = SCALES["demo"]
@@ -28,7 +31,9 @@ def records(**result: Any) -> list[dict[str, Any]]:
         "elapsed_ms": 4000,
         "served": SCALE.requests,
         "bounded": False,
+        "by_host": False,
         "server_died_ms": None,
+        "server_said": "Ready to accept connections unix",
         "pswpin": 10,
         "pswpout": 20,
         "oom_kills": 0,
@@ -67,6 +72,9 @@ def records(**result: Any) -> list[dict[str, Any]]:
 
 
 NOT_FINISHED: dict[str, Any] = dict.fromkeys(("rps", *outcome.LATENCIES), "absent")
+KILLED: dict[str, Any] = {"server_died_ms": 2000, "oom_kills": 1, "served": 30_000, **NOT_FINISHED}
+STOPPED: dict[str, Any] = {"bounded": True, "served": 60_000, "elapsed_ms": 60_000, **NOT_FINISHED}
+CUT: dict[str, Any] = {**STOPPED, "by_host": True}
 
 
 def run(limit: str, arm: str, repeat: int = 0, **result: Any) -> Run:
@@ -101,6 +109,17 @@ class ReadTest(unittest.TestCase):
         one = run("max", "always", server_died_ms=2000, oom_kills=1, served=30_000, **NOT_FINISHED)
         self.assertEqual((one.killed_s, one.rps, one.finished), (1.0, 30_000.0, False))
         self.assertIn("OOM-killed after 1.00 s, 30,000 of 200,000 served", text.fate([one]))
+
+    def test_a_server_that_died_of_something_else_is_quoted(self) -> None:
+        one = run("max", "always", **{**KILLED, "oom_kills": 0, "server_said": "Guru Meditation"})
+        self.assertIn("server died after 1.00 s, 30,000 of 200,000 served; its last words: Guru", text.fate([one]))
+
+    def test_a_run_cut_short_by_the_host_is_rated_and_says_so(self) -> None:
+        one = run("high", "always", **CUT)
+        self.assertEqual((one.rps, one.by_host), (1_000.0, True))
+        said = "stopped by the clock of this machine after 60.0 s of guest time"
+        self.assertIn(f"{said}, 60,000 of 200,000 served", text.fate([one]))
+        self.assertIn(said, schedule.outcome_line(one))
 
     def test_a_full_report_of_too_few_requests_is_refused(self) -> None:
         with self.assertRaises(ValueError):
@@ -159,6 +178,31 @@ class GateTest(unittest.TestCase):
     def test_spread(self) -> None:
         self.assertIn("high/never: rps repeats (spread)", self.check(run("high", "never", 1, rps=47_000.0)))
 
+    def judged(self, change: Run) -> dict[str, tuple[bool, bool]]:
+        return {one.name: (one.judged, one.ok) for one in gates.check(everything(change), counted=True)}
+
+    def test_always_cut_short_is_a_lower_bound(self) -> None:
+        name = "memory.high: rps of mthp_ext / always until it was stopped"
+        self.assertEqual(self.judged(run("high", "always", **CUT))[name], (True, True))
+        fast = {**CUT, "elapsed_ms": 10_000}
+        checked = self.judged(run("high", "always", **fast))
+        self.assertEqual(checked.pop(name), (False, False))
+        self.assertTrue(all(judged for judged, _ in checked.values()))
+        # In guest time it is a property of the cell, and is judged.
+        self.assertEqual(self.judged(run("high", "always", **{**fast, "by_host": False}))[name], (True, False))
+
+    def test_an_arm_cut_short_is_not_judged_by_what_it_served_first(self) -> None:
+        for limit, arm, count in (("high", "mthp_ext", 4), ("max", "mthp_ext", 4), ("high", "never", 2)):
+            checked = self.judged(run(limit, arm, 1, **CUT))
+            left = {name for name, (judged, _) in checked.items() if not judged}
+            self.assertEqual(len(left), count, left)
+            self.assertTrue(all(ok for judged, ok in checked.values() if judged))
+        self.assertFalse(gates.check(everything(run("max", "mthp_ext", 1, **CUT)), counted=False)[0].missed)
+
+    def test_a_kill_counts_before_the_clock_as_well(self) -> None:
+        checked = self.judged(run("max", "mthp_ext", 1, **{**CUT, "oom_kills": 1}))
+        self.assertEqual(checked["memory.max: mthp_ext, out-of-memory kills"], (True, False))
+
     def test_without_counted_time_only_events_are_judged(self) -> None:
         self.assertEqual(len(gates.check(everything(), counted=False)), 2)
 
@@ -179,11 +223,103 @@ class TextTest(unittest.TestCase):
         killed = run("max", "always", 1, server_died_ms=2000, oom_kills=1, served=9, **NOT_FINISHED)
         self.assertIn("at most 0.0%", text.spread_line(everything(killed)))
 
+    def short(self, change: Run) -> dict[str, list[str]]:
+        rows = [[field.strip() for field in line.strip("|").split("|")] for line in
+                text.short_table(everything(change), SCALE.limit_bytes)]  # fmt: skip
+        self.assertEqual(rows[0], ["requests/s", "always", "never", "mthp_ext"])
+        return {row[0]: row[1:] for row in rows[2:]}
+
+    def test_the_short_table_comes_first(self) -> None:
+        table = everything()
+        first = text.report(table, [], SCALE.limit_bytes, "icount").splitlines()[:5]
+        self.assertEqual(first, text.short_table(table, SCALE.limit_bytes))
+        self.assertEqual(list(self.short(run("high", "always", **STOPPED))),
+                         ["no limit", "memory.high = 96M", "memory.max = 96M"])  # fmt: skip
+
+    def test_the_short_table_says_what_became_of_always(self) -> None:
+        whole = ["50,000"] * 2
+        for change, limit, shown in (
+            (run("high", "always", **STOPPED), "memory.high = 96M", "does not finish (1,000/s when stopped)"),
+            (run("high", "always", **CUT), "memory.high = 96M", "cut short (1,000/s until then)"),
+            (run("max", "always", 1, **KILLED), "memory.max = 96M", "OOM-killed"),
+        ):
+            self.assertEqual(self.short(change)[limit], [shown, *whole])
+
+    def test_the_short_table_of_some_cells(self) -> None:
+        rows = text.short_table(Table([run("high", "never")]), SCALE.limit_bytes)
+        self.assertEqual(rows[2].replace(" ", ""), "|memory.high=96M|notrun|50,000|notrun|")
+        self.assertEqual(text.short_table(Table([run("high", "reactive")]), SCALE.limit_bytes), [])
+
+    def test_one_death_has_one_time(self) -> None:
+        late = [run("max", "always", repeat, **{**KILLED, "server_died_ms": 2470 - 10 * repeat, "served": 9 - repeat})
+                for repeat in range(2)]  # fmt: skip
+        runs = [*late, run("max", "never")]
+        lines = text.limit_table(Table(runs), "max", SCALE.limit_bytes)
+        self.assertIn("OOM-killed after 1.46 s", lines[2])
+        self.assertIn("OOM-killed after 1.46 s, 8 of 200,000 served (the first of 2 such runs of 2)", lines[-1])
+        document = page.render(Table(runs), [], SCALE, ENVIRONMENT)
+        self.assertNotIn("1.47", document)
+        self.assertGreaterEqual(document.count("OOM-killed after 1.46 s"), 3)
+
+    def test_no_ratio_to_a_run_that_was_stopped(self) -> None:
+        for change in (run("high", "always", **STOPPED), run("high", "always", **CUT)):
+            table = everything(change)
+            lines = text.limit_table(table, "high", SCALE.limit_bytes)
+            self.assertFalse(any("%" in line for line in lines), lines)
+            self.assertTrue(any("%" in line for line in text.limit_table(table, "none", SCALE.limit_bytes)))
+            document = page.render(table, [], SCALE, ENVIRONMENT)
+            self.assertNotIn("50x", document)
+        self.assertIn("50x", page.render(everything(), [], SCALE, ENVIRONMENT))
+        stopped = page.render(everything(run("high", "always", **STOPPED)), [], SCALE, ENVIRONMENT)
+        self.assertIn("<b>does not finish</b><span>always over memory.high", stopped)
+
+    def test_the_report_says_what_the_clock_cut_short(self) -> None:
+        table = everything(run("high", "always", **CUT))
+        self.assertIn("The clock of this machine stopped: memory.high, always.",
+                      text.report(table, [], SCALE.limit_bytes, "icount"))  # fmt: skip
+        self.assertNotIn("The clock", text.report(everything(), [], SCALE.limit_bytes, "icount"))
+
     def test_what_was_not_measured_is_not_invented(self) -> None:
         bounded = run("high", "always", bounded=True, served=100, elapsed_ms=50_000, **NOT_FINISHED)
         lines = text.limit_table(everything(bounded), "high", SCALE.limit_bytes)
         self.assertIn("not measured", next(line for line in lines if "p99" in line))
         self.assertIn("always: stopped after", lines[-1])
+
+
+class CellTest(unittest.TestCase):
+    """What comes of a guest, however it ended."""
+
+    def run_cell(self, cell: Cell, sent: list[dict[str, Any]], stop_s: float = 1500.0) -> tuple[Run, vm.Job]:
+        jobs: list[vm.Job] = []
+
+        def boot(job: vm.Job, _: object) -> vm.Outcome:
+            jobs.append(job)
+            return vm.Outcome(vm.Verdict.PASSED, 0, sent, Path("/output"), Path("/console"), 20.0)
+
+        with mock.patch.object(vm, "run", boot), redirect_stdout(io.StringIO()):
+            progress = Progress(1, live=False)
+            tools = schedule.Programs(Path("/m"), Path("/s"), Path("/b"))
+            return schedule.run_cell(cell, Path(), Mode.ICOUNT, tools, progress, stop_s), jobs[0]
+
+    def test_the_host_bounds_it_too(self) -> None:
+        cell = Cell("high", ARM["always"], SCALE, 0)
+        one, job = self.run_cell(cell, records(**CUT), 77.0)
+        self.assertTrue(one.by_host)
+        self.assertEqual(job.stop_s, 77.0)
+        self.assertGreater(job.timeout_s, 77.0 + 60.0)
+
+    def test_a_bound_before_anything_was_served_is_an_error(self) -> None:
+        cell = Cell("high", ARM["always"], SCALE, 0)
+        with self.assertRaises(LabError) as caught:
+            self.run_cell(cell, records(**{**CUT, "served": 0}))
+        self.assertEqual(caught.exception.code, Exit.GUEST_TIMEOUT)
+        self.assertIn("before a request was served", caught.exception.cause)
+
+    def test_records_that_make_no_sense(self) -> None:
+        cell = Cell("high", ARM["always"], SCALE, 0)
+        with self.assertRaises(LabError) as caught:
+            self.run_cell(cell, records()[1:])
+        self.assertTrue(caught.exception.cause.startswith("its records make no sense"))
 
 
 class InterruptTest(unittest.TestCase):

@@ -49,11 +49,15 @@ class Run(unittest.TestCase):
     def image(out: object, _init: Path, _programs: object, _files: object, data: dict[str, bytes]) -> None:
         out.write(data["/lab/job"])  # type: ignore[attr-defined]
 
-    def run_fake(self, body: str, timeout_s: float = 20.0, boot_s: float = 10.0, **more: object) -> vm.Outcome:
+    def run_fake(
+        self, body: str, timeout_s: float = 20.0, boot_s: float = 10.0, stop_s: float | None = None, **more: object
+    ) -> vm.Outcome:
         fake = self.directory / "qemu"
         fake.write_text(_PRELUDE + textwrap.dedent(body))
         fake.chmod(0o755)
-        job = vm.Job(kernel=self.kernel, argv=["/bin/true"], timeout_s=timeout_s, boot_s=boot_s, name="fake")
+        job = vm.Job(
+            kernel=self.kernel, argv=["/bin/true"], timeout_s=timeout_s, boot_s=boot_s, stop_s=stop_s, name="fake"
+        )
         with mock.patch.object(qemu, "binary", lambda: str(fake)):
             return vm.run(job, **more)  # type: ignore[arg-type]
 
@@ -148,6 +152,80 @@ class Run(unittest.TestCase):
         self.assertEqual(outcome.verdict, Verdict.DIED)
         self.assertIn("signal 9", outcome.reason)
         self.assertIn("no such device", outcome.reason)
+
+    def test_a_guest_is_asked_to_stop_and_reports_what_it_has(self) -> None:
+        outcome = self.run_fake(
+            """
+            write("console", "[    1.0] Run /init as init process\\n")
+            if b"env=LAB_CONTROL=1\\0" in image and "virtserialport,chardev=control,name=control" in line:
+                port = int(re.search(r"id=control,fd=(\\d+)", line)[1])
+                begin = time.monotonic()
+                word = os.read(port, 100).decode()
+                took = time.monotonic() - begin
+                write("results", '{"word": "%s", "waited": %s}\\n' % (word.strip(), "true" if took > 0.5 else "false"))
+            write("verdict", nonce + " exit 0\\n")
+            """,
+            stop_s=1.5,
+        )
+        self.assertEqual(outcome.verdict, Verdict.PASSED, outcome.reason)
+        self.assertEqual(outcome.records, [{"word": "stop", "waited": True}])
+
+    def test_a_guest_that_is_never_asked_has_no_such_port(self) -> None:
+        outcome = self.run_fake(
+            """
+            write("results", '{"seen": %s}\\n' % ("true" if "control" in line or b"LAB_CONTROL" in image else "false"))
+            write("verdict", nonce + " exit 0\\n")
+            """
+        )
+        self.assertEqual(outcome.records, [{"seen": False}])
+
+    def test_a_guest_that_does_not_listen_is_killed(self) -> None:
+        outcome = self.run_fake("time.sleep(600)", timeout_s=3.0, stop_s=1.0)
+        self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
+        self.assertEqual(outcome.cause, "no end after 3 s, asked to stop after 1 s; QEMU was killed")
+
+    def cause(self, body: str) -> str:
+        """Of a failed run, as the error has it."""
+        outcome = self.run_fake(body)
+        with self.assertRaises(LabError) as caught:
+            outcome.check("the cell")
+        error = caught.exception
+        self.assertEqual((error.code, error.log), (Exit.GUEST_FAILED, outcome.output))
+        self.assertTrue(str(error).startswith(f"the cell: {error.cause}"), error)
+        self.assertIn(str(outcome.console), str(error))
+        return error.cause
+
+    def test_the_cause_is_what_the_workload_reported(self) -> None:
+        said = self.cause(
+            """
+            write("output", "lab-guest redis: start redis-server: it ended; it said: redis-server: no locale\\n")
+            write("results", '{"type": "failure", "cause": "redis-server: no locale"}\\n')
+            write("verdict", nonce + " exit 1\\n")
+            """
+        )
+        self.assertEqual(said, "redis-server: no locale")
+
+    def test_else_the_last_line_of_the_output(self) -> None:
+        said = self.cause("""write("output", "one\\ntwo: why\\n\\n"); write("verdict", nonce + " exit 7\\n")""")
+        self.assertEqual(said, "two: why")
+
+    def test_else_how_it_ended(self) -> None:
+        self.assertEqual(self.cause("""write("verdict", nonce + " exit 7\\n")"""), "exit code 7")
+
+    def test_a_full_disk_is_named(self) -> None:
+        with mock.patch("lab.vm.space.free_mib", side_effect=[1 << 20, 0]):
+            outcome = self.run_fake("""write("results", '{"n"'); write("verdict", nonce + " exit 0\\n")""")
+        self.assertIn("the disk of", outcome.why)
+
+    def test_a_guest_is_not_begun_without_room_for_it(self) -> None:
+        with (
+            mock.patch("lab.vm.space.free_mib", return_value=17),
+            mock.patch("lab.space.free_mib", return_value=17),
+            self.assertRaises(LabError) as caught,
+        ):
+            self.run_fake("")
+        self.assertEqual(caught.exception.code, Exit.SPACE)
+        self.assertIn("where 17 MiB are free", str(caught.exception))
 
     def test_a_line_cut_off(self) -> None:
         outcome = self.run_fake("""write("results", '{"n": 1'); write("verdict", nonce + " exit 0\\n")""")

@@ -8,9 +8,12 @@ mod failure;
 mod init;
 mod knobs;
 mod policy;
+mod ports;
 mod redis;
 mod results;
 mod sampler;
+mod stop;
+mod words;
 
 use std::process::ExitCode;
 

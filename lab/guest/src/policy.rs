@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,13 +14,20 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::results::Results;
+use crate::words::Words;
 
 /// Guest time that mthp_ext has to attach.
 const ATTACH: Duration = Duration::from_secs(30);
 
 /// A running policy, or none.
 pub struct Policy {
-    running: Option<(Child, JoinHandle<()>)>,
+    running: Option<Running>,
+}
+
+struct Running {
+    child: Child,
+    reader: JoinHandle<()>,
+    complaints: Words,
 }
 
 impl Policy {
@@ -36,11 +43,13 @@ impl Policy {
         let mut child = Command::new(program)
             .args(args)
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| Failure::new("start mthp_ext", e))?;
-        let Some(stdout) = child.stdout.take() else {
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Failure::other("start mthp_ext", "its output is not piped"));
         };
+        let complaints = Words::follow(stderr, |line| eprintln!("{line}"));
         let (attached, is_attached) = channel();
         let results = Arc::clone(results);
         let reader = std::thread::spawn(move || {
@@ -61,16 +70,26 @@ impl Policy {
                 }
             }
         });
-        if is_attached.recv_timeout(ATTACH).is_err() {
+        if let Err(cause) = is_attached.recv_timeout(ATTACH) {
+            let what = "attach the policy";
             let _ = child.kill();
-            let status = child.wait().map(|s| s.to_string()).unwrap_or_default();
-            return Err(Failure::other(
-                "attach the policy",
-                format!("mthp_ext: {status}"),
-            ));
+            let status = child.wait().map_err(|e| Failure::new(what, e))?;
+            complaints.finish();
+            let said = complaints.last();
+            return Err(match cause {
+                RecvTimeoutError::Disconnected => Failure::ended(what, status, "mthp_ext", &said),
+                RecvTimeoutError::Timeout => {
+                    let why = format!("not attached after {} s", ATTACH.as_secs());
+                    Failure::of(what, why, "mthp_ext", &said)
+                }
+            });
         }
         Ok(Self {
-            running: Some((child, reader)),
+            running: Some(Running {
+                child,
+                reader,
+                complaints,
+            }),
         })
     }
 
@@ -79,7 +98,12 @@ impl Policy {
     /// # Errors
     /// It did not, or was gone before.
     pub fn stop(self) -> Result<(), Failure> {
-        let Some((mut child, reader)) = self.running else {
+        let Some(Running {
+            mut child,
+            reader,
+            complaints,
+        }) = self.running
+        else {
             return Ok(());
         };
         let pid = i32::try_from(child.id())
@@ -95,7 +119,9 @@ impl Policy {
             ));
         }
         if !status.success() {
-            return Err(Failure::other("stop mthp_ext", status.to_string()));
+            complaints.finish();
+            let said = complaints.last();
+            return Err(Failure::ended("stop mthp_ext", status, "mthp_ext", &said));
         }
         Ok(())
     }

@@ -7,20 +7,35 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::Failure;
+use crate::failure::Failure;
 
 /// The device announces its ports some time after the driver is there.
 const APPEAR: Duration = Duration::from_secs(10);
 
 /// Opens the port that QEMU calls `name` for writing. A port has one holder: until this file is closed
 /// nobody else in the guest can open it (EBUSY).
-pub fn open(name: &str) -> Result<File, Failure> {
+///
+/// # Errors
+/// It does not appear, or has a holder.
+pub fn to_host(name: &str) -> Result<File, Failure> {
+    open(name, OpenOptions::new().write(true))
+}
+
+/// Opens the port that QEMU calls `name` for reading.
+///
+/// # Errors
+/// It does not appear, or has a holder.
+pub fn from_host(name: &str) -> Result<File, Failure> {
+    open(name, OpenOptions::new().read(true))
+}
+
+fn open(name: &str, options: &OpenOptions) -> Result<File, Failure> {
     let deadline = Instant::now() + APPEAR;
     loop {
         if let Some(path) =
             find(name).map_err(|cause| Failure::new("list the virtio ports", cause))?
         {
-            return OpenOptions::new().write(true).open(&path).map_err(|cause| {
+            return options.open(&path).map_err(|cause| {
                 Failure::new(format!("open port {name} ({})", path.display()), cause)
             });
         }

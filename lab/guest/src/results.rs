@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use nix::time::{ClockId, clock_gettime};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
 
 /// The results channel; its path is in LAB_RESULTS.
 pub struct Results {
@@ -47,6 +49,15 @@ impl Results {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .write_all(line.as_bytes())
+    }
+}
+
+/// Reports what stopped the workload: on stderr in full, to the host its cause.
+pub fn fail(command: &str, failure: &Failure) {
+    eprintln!("lab-guest {command}: {failure}");
+    let record = json!({"type": "failure", "t_ms": now_ms(), "cause": failure.cause()});
+    if let Err(cause) = Results::open().and_then(|results| results.send(&record)) {
+        eprintln!("lab-guest {command}: report it to the host: {cause}");
     }
 }
 

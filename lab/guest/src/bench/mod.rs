@@ -17,8 +17,9 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::knobs::{self, Group};
 use crate::policy::Policy;
-use crate::results::{Results, now_ms};
+use crate::results::{self, Results, now_ms};
 use crate::sampler::Sampler;
+use crate::stop::Stop;
 use cell::{Cell, Role, Wave};
 use task::Task;
 
@@ -37,13 +38,14 @@ pub fn main(path: Option<&str>) -> ExitCode {
     match run(path) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("lab-guest bench: {failure}");
+            results::fail("bench", &failure);
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(path: &str) -> Result<(), Failure> {
+    let stop = Stop::listen();
     let cell = Cell::read(path)?;
     let results =
         Arc::new(Results::open().map_err(|e| Failure::new("open the results channel", e))?);
@@ -62,8 +64,8 @@ fn run(path: &str) -> Result<(), Failure> {
         ));
     }
     let policy = Policy::start(cell.policy.as_deref(), &results)?;
-    let servers = before(&cell, &results)?;
-    measure(&cell, &groups, servers, &results)?;
+    let servers = before(&cell, &stop, &results)?;
+    measure(&cell, &groups, servers, &stop, &results)?;
     policy.stop()
 }
 
@@ -83,7 +85,7 @@ fn disk(bytes: u64) -> Result<(), Failure> {
 }
 
 /// Starts the servers and runs what must be done before the measured time, in the cell's order.
-fn before(cell: &Cell, results: &Arc<Results>) -> Result<Vec<Task>, Failure> {
+fn before(cell: &Cell, stop: &Stop, results: &Arc<Results>) -> Result<Vec<Task>, Failure> {
     let mut servers = Vec::new();
     for spec in &cell.tasks {
         match spec.role {
@@ -92,7 +94,7 @@ fn before(cell: &Cell, results: &Arc<Results>) -> Result<Vec<Task>, Failure> {
                 let mut task = Task::start(spec, results)?;
                 let until = now_ms() + cell.deadline_ms;
                 // How it ended is in its record; the host knows what that means.
-                task.wait(until)?;
+                task.wait(until, stop)?;
                 task.finish(results)?;
             }
             Role::Load | Role::Beside | Role::Probe => {}
@@ -106,6 +108,7 @@ fn measure(
     cell: &Cell,
     groups: &[(String, Group)],
     mut servers: Vec<Task>,
+    stop: &Stop,
     results: &Arc<Results>,
 ) -> Result<(), Failure> {
     let vmstat = watch::vmstat()?;
@@ -137,7 +140,7 @@ fn measure(
             Role::Server | Role::Setup | Role::Probe => {}
         }
     }
-    let bounded = watch_over(cell, begin, &mut servers, &mut loads)?;
+    let stopped = watch_over(cell, begin, stop, &mut servers, &mut loads)?;
     let end = now_ms();
 
     for wave in waves {
@@ -154,7 +157,7 @@ fn measure(
     }
     for spec in cell.tasks.iter().filter(|spec| spec.role == Role::Probe) {
         let mut task = Task::start(spec, results)?;
-        task.wait(now_ms() + PROBE_MS)?;
+        task.wait(now_ms() + PROBE_MS, &Stop::never())?;
         task.finish(results)?;
     }
     for task in loads.into_iter().chain(beside).chain(servers) {
@@ -162,17 +165,33 @@ fn measure(
     }
     send(
         results,
-        &json!({"type": "end", "t_ms": end, "bounded": bounded, "vmstat": changed}),
+        &json!({
+            "type": "end",
+            "t_ms": end,
+            "bounded": stopped.is_some(),
+            "by_host": stopped == Some(By::Host),
+            "vmstat": changed,
+        }),
     )
 }
 
-/// Waits for the end of the load; whether it had to be stopped at the deadline.
+/// What stops a load before its end.
+#[derive(PartialEq, Eq)]
+enum By {
+    /// The cell's deadline, in guest time.
+    Deadline,
+    /// The host's request, by its own clock.
+    Host,
+}
+
+/// Waits for the end of the load; by what it had to be stopped, if it had to.
 fn watch_over(
     cell: &Cell,
     begin: u64,
+    stop: &Stop,
     servers: &mut [Task],
     loads: &mut [Task],
-) -> Result<bool, Failure> {
+) -> Result<Option<By>, Failure> {
     loop {
         // Asked of all, so that each end gets its own time.
         let mut running = false;
@@ -184,10 +203,13 @@ fn watch_over(
         }
         let passed = now_ms() - begin;
         if !running || cell.duration_ms.is_some_and(|time| passed >= time) {
-            return Ok(false);
+            return Ok(None);
+        }
+        if stop.asked() {
+            return Ok(Some(By::Host));
         }
         if passed > cell.deadline_ms {
-            return Ok(true);
+            return Ok(Some(By::Deadline));
         }
         std::thread::sleep(POLL);
     }

@@ -2,15 +2,12 @@
 //! A process of the workload: started in its cgroup, its output passed on line by line, killed with all its children.
 
 use std::fs::File;
-use std::io::Read;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -24,14 +21,13 @@ use crate::clock::seed_redis_benchmark;
 use crate::failure::Failure;
 use crate::knobs::CGROUP;
 use crate::results::{Results, now_ms};
+use crate::stop::Stop;
+use crate::words::Words;
 
 /// Guest time that a server has until it is ready.
 const PATIENCE_MS: u64 = 60_000;
-/// Guest time to wait for the rest of a killed task's output.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Lines and bytes a line that are passed on. The host refuses a run of which lines are missing.
+/// Lines that are passed on. The host refuses a run of which lines are missing.
 const LINES: usize = 200_000;
-const LINE_BYTES: usize = 2_000;
 
 /// A started process.
 pub struct Task {
@@ -40,7 +36,7 @@ pub struct Task {
     group: Pid,
     started_ms: u64,
     ended: Option<(u64, ExitStatus)>,
-    drained: Option<Receiver<()>>,
+    words: Words,
 }
 
 impl Task {
@@ -55,16 +51,10 @@ impl Task {
         if let Some(name) = &spec.arg0 {
             command.arg0(name);
         }
-        let drain = if spec.quiet {
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-            None
-        } else {
-            // Or every other task would hold it open.
-            let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
-            command.stdout(write.try_clone().map_err(failed)?);
-            command.stderr(write);
-            Some(File::from(read))
-        };
+        // Or every other task would hold it open.
+        let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
+        command.stdout(write.try_clone().map_err(failed)?);
+        command.stderr(write);
         let procs = spec
             .group
             .as_ref()
@@ -86,22 +76,22 @@ impl Task {
         let group = i32::try_from(child.id())
             .map(Pid::from_raw)
             .map_err(|_| Failure::other(format!("start {}", spec.name), "its pid does not fit"))?;
-        let drained = drain.map(|pipe| {
-            let (done, drained) = channel();
-            let (name, results) = (spec.name.clone(), Arc::clone(results));
-            std::thread::spawn(move || {
-                pass_on(&name, pipe, &results, LINES);
-                let _ = done.send(());
-            });
-            drained
-        });
+        // Of a quiet task, too, the last line is kept: it may say why the task failed.
+        let words = if spec.quiet {
+            Words::follow(File::from(read), |_| {})
+        } else {
+            Words::follow(
+                File::from(read),
+                pass_on(spec.name.clone(), Arc::clone(results), LINES),
+            )
+        };
         let mut task = Self {
             name: spec.name.clone(),
             child,
             group,
             started_ms,
             ended: None,
-            drained,
+            words,
         };
         if let Some(socket) = &spec.ready {
             task.wait_ready(socket)?;
@@ -111,11 +101,20 @@ impl Task {
 
     fn wait_ready(&mut self, socket: &str) -> Result<(), Failure> {
         while !listens(socket) {
-            if self.has_ended()? || now_ms() - self.started_ms > PATIENCE_MS {
-                return Err(Failure::other(
-                    format!("start {}", self.name),
-                    format!("it does not listen on {socket}; its output is in the results"),
-                ));
+            let what = format!("start {}", self.name);
+            if self.has_ended()? {
+                self.words.finish();
+                if let Some((_, status)) = self.ended {
+                    let said = self.words.last();
+                    return Err(Failure::ended(what, status, &self.name, &said));
+                }
+            }
+            if now_ms() - self.started_ms > PATIENCE_MS {
+                let why = format!(
+                    "it does not listen on {socket} after {} s",
+                    PATIENCE_MS / 1000
+                );
+                return Err(Failure::of(what, why, &self.name, &self.words.last()));
             }
             std::thread::sleep(POLL);
         }
@@ -134,10 +133,10 @@ impl Task {
         Ok(self.ended.is_some())
     }
 
-    /// Waits for the end, until the clock shows `until_ms`; whether it came.
-    pub fn wait(&mut self, until_ms: u64) -> Result<bool, Failure> {
+    /// Waits for the end, until the clock shows `until_ms` or the host asks to stop; whether it came.
+    pub fn wait(&mut self, until_ms: u64, stop: &Stop) -> Result<bool, Failure> {
         while !self.has_ended()? {
-            if now_ms() > until_ms {
+            if now_ms() > until_ms || stop.asked() {
                 return Ok(false);
             }
             std::thread::sleep(POLL);
@@ -145,7 +144,7 @@ impl Task {
         Ok(true)
     }
 
-    /// Kills what is left of the process and its children, and tells the host how it ended: by itself with a
+    /// Kills what is left of the process and its children, and reports to the host how it ended: by itself with a
     /// code, or by a signal; `stopped` if that was ours.
     pub fn finish(mut self, results: &Results) -> Result<(), Failure> {
         let stopped = !self.has_ended()?;
@@ -163,10 +162,7 @@ impl Task {
                 (now_ms(), status)
             }
         };
-        if let Some(drained) = &self.drained {
-            // What a child that left the process group still holds open is not waited for.
-            let _ = drained.recv_timeout(LAST_WORDS);
-        }
+        self.words.finish();
         let record = json!({
             "type": "task",
             "task": self.name,
@@ -175,6 +171,7 @@ impl Task {
             "code": status.code(),
             "signal": status.signal(),
             "stopped": stopped,
+            "said": self.words.last(),
         });
         results
             .send(&record)
@@ -191,15 +188,11 @@ fn listens(socket: &str) -> bool {
     }
 }
 
-/// Sends each line of a task's output with its time. Progress that overwrites itself with '\r' counts as lines.
-/// After `most` lines one record says that the rest is missing.
-fn pass_on(name: &str, mut pipe: impl Read, results: &Results, most: usize) {
-    let mut line = Vec::new();
-    let mut chunk = [0; 4096];
+/// Sends each line of a task's output with its time. After `most` lines one record says that the rest is missing.
+fn pass_on(name: String, results: Arc<Results>, most: usize) -> impl FnMut(&str) + Send + 'static {
     let mut lines = 0;
-    let mut send = |line: &mut Vec<u8>| {
-        if !line.is_empty() && lines <= most {
-            let text = String::from_utf8_lossy(line);
+    move |text| {
+        if lines <= most {
             let record = if lines < most {
                 json!({"type": "out", "task": name, "t_ms": now_ms(), "text": text})
             } else {
@@ -210,23 +203,13 @@ fn pass_on(name: &str, mut pipe: impl Read, results: &Results, most: usize) {
             }
             lines += 1;
         }
-        line.clear();
-    };
-    while let Ok(count @ 1..) = pipe.read(&mut chunk) {
-        for &byte in &chunk[..count] {
-            if byte == b'\r' || byte == b'\n' {
-                send(&mut line);
-            } else if line.len() < LINE_BYTES {
-                line.push(byte);
-            }
-        }
     }
-    send(&mut line);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words;
     use serde_json::Value;
 
     /// The records of what a task printed.
@@ -234,8 +217,8 @@ mod tests {
         let path =
             std::env::temp_dir().join(format!("lab-guest-task-{case}-{}", std::process::id()));
         std::fs::write(&path, "").unwrap();
-        let results = Results::to(&path).unwrap();
-        pass_on("load", printed.as_bytes(), &results, most);
+        let results = Arc::new(Results::to(&path).unwrap());
+        words::lines(printed.as_bytes(), pass_on("load".into(), results, most));
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         text.lines()
@@ -244,18 +227,18 @@ mod tests {
     }
 
     #[test]
-    fn progress_that_overwrites_itself_becomes_lines() {
-        let records = passed_on("lines", "a 1\ra 2\r\n\nlast\nunfinished", LINES);
+    fn each_line_becomes_a_record() {
+        let records = passed_on("lines", "a 1\ra 2\n", LINES);
         let texts: Vec<_> = records
             .iter()
             .map(|record| record["text"].as_str().unwrap())
             .collect();
-        assert_eq!(texts, ["a 1", "a 2", "last", "unfinished"]);
+        assert_eq!(texts, ["a 1", "a 2"]);
         assert!(records.iter().all(|record| record["task"] == "load"));
     }
 
     #[test]
-    fn missing_lines_are_told_once() {
+    fn missing_lines_are_reported_once() {
         let types = |printed, most| -> Vec<String> {
             passed_on("cut", printed, most)
                 .iter()

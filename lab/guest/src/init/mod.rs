@@ -7,7 +7,6 @@
 
 mod checks;
 mod job;
-mod ports;
 mod relay;
 mod setup;
 
@@ -23,6 +22,7 @@ use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
 use crate::failure::Failure;
+use crate::ports;
 use job::Job;
 
 /// How the job's first process ended.
@@ -55,7 +55,7 @@ fn boot() -> Result<(), Failure> {
     setup::mount_devices()?;
     let job = Job::take("/lab/job")?;
     setup::mount_rest()?;
-    let mut verdict = ports::open("verdict")?;
+    let mut verdict = ports::to_host("verdict")?;
     let text = match run(&job) {
         Ok(End::Exit(code)) => format!("exit {code}"),
         Ok(End::Signal(signal)) => format!("signal {}", signal as i32),
@@ -72,8 +72,8 @@ fn run(job: &Job) -> Result<End, Failure> {
     setup::loopback()?;
     setup::protect();
 
-    let results = relay::fifo(relay::RESULTS, ports::open("results")?)?;
-    let (output, stdout) = relay::pipe(ports::open("output")?)?;
+    let results = relay::fifo(relay::RESULTS, ports::to_host("results")?)?;
+    let (output, stdout) = relay::pipe(ports::to_host("output")?)?;
     let stderr = stdout
         .try_clone()
         .map_err(|cause| Failure::new("clone the output pipe", cause))?;

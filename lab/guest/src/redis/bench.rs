@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,12 @@ use crate::clock::seed_redis_benchmark;
 use crate::failure::Failure;
 use crate::knobs::{Group, read};
 use crate::results::{Results, now_ms};
+use crate::stop::Stop;
+use crate::words::{self, Words};
 
 const SOCKET: &str = "/run/redis.sock";
 const LOG: &str = "/run/redis.log";
+const PROGRAM: &str = "redis-server";
 /// Guest time that the server has to listen, and to answer INFO after the run.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the ends of the two processes are looked for.
@@ -33,7 +36,10 @@ impl Server {
     /// Starts the server and waits until it listens.
     pub fn start(group: &Group, cell: &Cell) -> Result<Self, Failure> {
         let procs = group.path.join("cgroup.procs");
+        let what = "start redis-server";
         let log = std::fs::File::create(LOG).map_err(|e| Failure::new(format!("make {LOG}"), e))?;
+        // What it says before it has a log goes to stderr.
+        let early = log.try_clone().map_err(|e| Failure::new(what, e))?;
         let mut command = Command::new(&cell.server);
         // Redis switches THP off for itself unless told not to.
         command.args([
@@ -49,36 +55,39 @@ impl Server {
         command
             .args(["--disable-thp", "no", "--daemonize", "no"])
             .stdin(Stdio::null())
-            .stdout(log);
+            .stdout(log)
+            .stderr(early);
         // Some installations have the server under the name of a tool; it goes by argv[0].
         command.arg0("redis-server");
         // SAFETY: write() to a file is all that happens between fork and exec.
         unsafe {
             command.pre_exec(move || std::fs::write(&procs, "0"));
         }
-        let child = command
-            .spawn()
-            .map_err(|e| Failure::new("start redis-server", e))?;
+        let child = command.spawn().map_err(|e| Failure::new(what, e))?;
         let mut server = Self { child };
         let begin = now_ms();
         while UnixStream::connect(SOCKET).is_err() {
-            if server.is_dead()? || now_ms() - begin > millis(PATIENCE) {
-                return Err(Failure::other(
-                    "start redis-server",
-                    read(LOG).unwrap_or_default(),
-                ));
+            if let Some(status) = server.status()? {
+                return Err(Failure::ended(what, status, PROGRAM, &last_words()));
+            }
+            if now_ms() - begin > millis(PATIENCE) {
+                let why = format!("it does not listen after {} s", PATIENCE.as_secs());
+                return Err(Failure::of(what, why, PROGRAM, &last_words()));
             }
             std::thread::sleep(POLL);
         }
         Ok(server)
     }
 
-    fn is_dead(&mut self) -> Result<bool, Failure> {
-        Ok(self
-            .child
+    /// How it ended, if it has.
+    fn status(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        self.child
             .try_wait()
-            .map_err(|e| Failure::new("wait for redis-server", e))?
-            .is_some())
+            .map_err(|e| Failure::new("wait for redis-server", e))
+    }
+
+    fn is_dead(&mut self) -> Result<bool, Failure> {
+        Ok(self.status()?.is_some())
     }
 
     /// SET commands that the server counted; `hint` if it is gone or does not answer.
@@ -93,6 +102,11 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The server's last message; empty if it said nothing.
+pub fn last_words() -> String {
+    words::last_in(&read(LOG).unwrap_or_default()).to_owned()
 }
 
 fn millis(time: Duration) -> u64 {
@@ -117,8 +131,10 @@ fn set_calls_in(info: &str) -> Option<u64> {
 pub struct Bench {
     /// What it measured, if it came to its end: rps and latencies in ms.
     pub summary: Option<BTreeMap<String, f64>>,
-    /// It was stopped at the deadline.
+    /// It was stopped, at the deadline or because the host asked.
     pub bounded: bool,
+    /// The host asked.
+    pub by_host: bool,
     /// When the server died, on the guest's clock.
     pub server_died_ms: Option<u64>,
     /// Requests served, by the benchmark's own rate.
@@ -126,7 +142,12 @@ pub struct Bench {
 }
 
 /// Runs the proposal's command and watches both processes.
-pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<Bench, Failure> {
+pub fn run(
+    cell: &Cell,
+    server: &mut Server,
+    stop: &Stop,
+    results: &Arc<Results>,
+) -> Result<Bench, Failure> {
     let mut command = Command::new(&cell.benchmark);
     command.args(["-s", SOCKET, "-t", "set"]);
     for (option, value) in [
@@ -147,9 +168,10 @@ pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<B
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| Failure::new("start redis-benchmark", e))?;
-    let Some(stdout) = child.stdout.take() else {
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(Failure::other(
             "start redis-benchmark",
             "its output is not piped",
@@ -160,7 +182,8 @@ pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<B
         std::thread::spawn(move || read_output(stdout, begin, &results))
     };
 
-    let mut bounded = false;
+    let complaints = Words::follow(stderr, |line| eprintln!("{line}"));
+    let (mut bounded, mut by_host) = (false, false);
     let mut server_died_ms = None;
     let status = loop {
         if let Some(status) = child
@@ -176,8 +199,8 @@ pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<B
         if server_died_ms.is_none() && server.is_dead()? {
             server_died_ms = Some(now_ms());
         }
-        if now_ms() - begin > cell.deadline_ms {
-            bounded = true;
+        if !bounded && (stop.asked() || now_ms() - begin > cell.deadline_ms) {
+            (bounded, by_host) = (true, stop.asked());
             child
                 .kill()
                 .map_err(|e| Failure::new("stop redis-benchmark", e))?;
@@ -192,9 +215,18 @@ pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<B
     };
     let summary = summary_in(&text);
     if summary.is_none() && !bounded && server_died_ms.is_none() {
-        return Err(Failure::other(
-            format!("redis-benchmark ended with {status}"),
-            text,
+        complaints.finish();
+        let complaint = complaints.last();
+        let said = if complaint.is_empty() {
+            words::last_in(&text)
+        } else {
+            &complaint
+        };
+        return Err(Failure::ended(
+            "run redis-benchmark",
+            status,
+            "redis-benchmark",
+            said,
         ));
     }
     let served_hint = match summary {
@@ -205,39 +237,27 @@ pub fn run(cell: &Cell, server: &mut Server, results: &Arc<Results>) -> Result<B
     Ok(Bench {
         summary,
         bounded,
+        by_host,
         server_died_ms,
         served_hint,
     })
 }
 
 /// All of the benchmark's output but its progress, the last overall rate, and when that was, ms after the start.
-fn read_output(mut stdout: impl Read, begin: u64, results: &Results) -> (String, f64, u64) {
+fn read_output(stdout: impl Read, begin: u64, results: &Results) -> (String, f64, u64) {
     let (mut text, mut overall, mut last) = (String::new(), 0.0, 0);
-    let mut line = Vec::new();
-    let mut chunk = [0; 4096];
-    // What cannot be read counts as the end: a report cut short is noticed by its missing summary.
-    while let Ok(count @ 1..) = stdout.read(&mut chunk) {
-        for &byte in &chunk[..count] {
-            // Progress overwrites itself with '\r' and has no line of its own.
-            if byte != b'\r' && byte != b'\n' {
-                line.push(byte);
-                continue;
+    words::lines(stdout, |line| {
+        if let Some((now, all)) = progress_in(line) {
+            (overall, last) = (all, now_ms() - begin);
+            let record = json!({"type": "progress", "t_ms": now_ms(), "rps": now, "overall": all});
+            if let Err(e) = results.send(&record) {
+                eprintln!("lab-guest redis: write progress: {e}");
             }
-            let part = String::from_utf8_lossy(&line);
-            if let Some((now, all)) = progress_in(&part) {
-                (overall, last) = (all, now_ms() - begin);
-                let record =
-                    json!({"type": "progress", "t_ms": now_ms(), "rps": now, "overall": all});
-                if let Err(e) = results.send(&record) {
-                    eprintln!("lab-guest redis: write progress: {e}");
-                }
-            } else {
-                text.push_str(&part);
-                text.push('\n');
-            }
-            line.clear();
+        } else {
+            text.push_str(line);
+            text.push('\n');
         }
-    }
+    });
     (text, overall, last)
 }
 

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::knobs;
 use crate::policy::Policy;
-use crate::results::{Results, now_ms};
+use crate::results::{self, Results, now_ms};
 use crate::sampler::Sampler;
+use crate::stop::Stop;
 use cell::Cell;
 
 /// `lab-guest redis CELL.json`: runs the cell; 0 when it was measured, whatever the outcome was.
@@ -27,13 +28,14 @@ pub fn main(path: Option<&str>) -> ExitCode {
     match run(path) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("lab-guest redis: {failure}");
+            results::fail("redis", &failure);
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(path: &str) -> Result<(), Failure> {
+    let stop = Stop::listen();
     let cell = Cell::read(path)?;
     let results =
         Arc::new(Results::open().map_err(|e| Failure::new("open the results channel", e))?);
@@ -55,7 +57,7 @@ fn run(path: &str) -> Result<(), Failure> {
             watch::sample(&path, &results)
         })
     };
-    let bench = bench::run(&cell, &mut server, &results)?;
+    let bench = bench::run(&cell, &mut server, &stop, &results)?;
     let end = now_ms();
     sampler.stop()?;
 
@@ -68,7 +70,9 @@ fn run(path: &str) -> Result<(), Failure> {
         "requests": cell.requests,
         "served": served,
         "bounded": bench.bounded,
+        "by_host": bench.by_host,
         "server_died_ms": bench.server_died_ms,
+        "server_said": bench::last_words(),
         "pswpin": swapped.pagein - before.pagein,
         "pswpout": swapped.pageout - before.pageout,
         "oom_kills": group.event("oom_kill")?,
