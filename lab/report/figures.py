@@ -62,6 +62,8 @@ class Page:
     blocks: list[Block] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    takes_part: bool = False
+    """It has a comment of the kind."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def parse(name: str, text: str) -> Page:
     for line, kind, content in _chunks(text):
         if kind == "comment":
             if match := _COMMENT.search(content):
+                page.takes_part = True
                 _comment(page, line, match[1])
         elif kind == "text":
             page.blocks.append(Block(line, _plain(content), bool(re.search(r"^\s*\|", content, re.MULTILINE))))
@@ -231,9 +234,9 @@ def pages() -> list[Page]:
     """The pages of the repository with figures."""
     found = []
     for path in documents():
-        name, text = str(path.relative_to(REPO)), path.read_text()
-        if _MUST.fullmatch(name) or _COMMENT.search(text):
-            found.append(parse(name, text))
+        page = parse(str(path.relative_to(REPO)), path.read_text())
+        if _MUST.fullmatch(page.name) or page.takes_part:
+            found.append(page)
     return found
 
 
