@@ -321,13 +321,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_PROC = Path("/proc/self")
+
+
 def _check_host() -> None:
     """What every command needs and no package brings."""
-    if not Path("/proc/self").exists():
+    if not _PROC.exists():
         raise LabError(
             Exit.HOST, "/proc is not mounted, and compilers and QEMU need it; as root: mount -t proc proc /proc"
         )
     check_build()
+    temporary = Path(os.environ.get("TMPDIR") or "/tmp")
+    if not (temporary.is_dir() and os.access(temporary, os.W_OK | os.X_OK)):
+        # Compilers give up there; nothing large is put there.
+        os.environ["TMPDIR"] = str(BUILD / "tmp")
+        (BUILD / "tmp").mkdir(exist_ok=True)
+        print(f"lab: {temporary} cannot be used for temporary files; {BUILD / 'tmp'} is", file=sys.stderr)
 
 
 def main() -> int:

@@ -57,7 +57,8 @@ def cache() -> Path:
 
 def check_build() -> None:
     """LabError if build/ of the checkout cannot be used, as after a run of another user."""
-    _usable(BUILD, 2, "the build directory", f"change the owner of {BUILD}, or remove it")
+    mine = f"use a checkout of your own (git clone {REPO})"
+    _usable(BUILD, 2, "the build directory", f"change the owner of {BUILD}, or remove it" if BUILD.is_dir() else mine)
 
 
 @functools.cache
@@ -93,7 +94,8 @@ def _below(path: Path, levels: int) -> Iterator[Path]:
 
 def _owner(path: Path) -> str:
     """Who owns it, or the directory above that exists, and who this is."""
-    while not path.exists():
+    # Not path.exists(), which raises where a directory above is closed.
+    while not os.path.exists(path):  # noqa: PTH110
         path = path.parent
     return f"owner of {path}: {_name(path.stat().st_uid)}; this is {_name(os.geteuid())}"
 

@@ -185,7 +185,8 @@ def _apt(root: list[str], *args: str, what: str) -> None:
         said = _LOG.read_bytes()[before:].decode(errors="replace")
         locked_by = _LOCKED.search(said)
         if locked_by is None:
-            raise LabError(Exit.INSTALL, f"{what} failed (exit code {status}); the end of {_LOG}:\n{proc.tail(_LOG)}")
+            end = "\n".join(f"  {line}" for line in said.splitlines()[-20:])
+            raise LabError(Exit.INSTALL, f"{what} failed (exit code {status}); the end of {_LOG}:\n{end}")
         if time.monotonic() - begin > _LOCK_S:
             raise LabError(
                 Exit.INSTALL,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Free disk space: asked for before what needs much of it, so that nothing fails half way."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from lab.errors import Exit, LabError
 
 def free_mib(path: Path) -> int:
     """What is free for this user where `path` is, or would be made."""
-    while not path.exists():
+    # Not path.exists(), which raises where a directory above is closed.
+    while not os.path.exists(path):  # noqa: PTH110
         path = path.parent
     return shutil.disk_usage(path).free >> 20
 

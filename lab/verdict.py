@@ -3,6 +3,7 @@
 
 import json
 import re
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -109,6 +110,8 @@ def judge(evidence: Evidence) -> tuple[Verdict, int | None, str]:
         return Verdict.TIMEOUT, code, f"{evidence.over}{after}; QEMU was killed"
     if evidence.status != 0:
         how = f"by signal {-evidence.status}" if evidence.status < 0 else f"with exit code {evidence.status}"
+        if evidence.status == -signal.SIGKILL:
+            how += ", likely of the kernel for lack of memory on this host"
         return Verdict.DIED, code, f"QEMU ended {how}"
     if said is None:
         return Verdict.DIED, None, "the guest powered off or reset without a verdict"

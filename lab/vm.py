@@ -202,7 +202,7 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
     init = programs.guest()
     if not job.kernel.is_file():
         raise LabError(Exit.QEMU, f"no kernel image at {job.kernel}; run `make kernel`")
-    space.need(_RUN_MIB, BUILD, "a guest")
+    space.need(_RUN_MIB, BUILD / "vm", "a guest")
     directory, lock = _directory(job.name)
     with lock:
         outcome = _boot(job, program, init, directory, on_record)
