@@ -13,7 +13,7 @@ mod pages;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pages::markdown::{self, Class};
 use pages::matching::{self, Mismatch};
@@ -23,6 +23,9 @@ const REPO: &str = env!("CARGO_MANIFEST_DIR");
 
 /// How long a block on the host may take.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// The same for a command of the tests here.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// LAB_ONLY_PAGES: those of the pages that are asked for.
 fn wanted() -> Vec<String> {
@@ -158,17 +161,17 @@ fn problems(text: &str) -> Vec<String> {
 
 /// What fails on a page whose blocks for the guest run here.
 fn failures(text: &str) -> String {
-    failures_within(text, Duration::from_secs(20))
+    failures_within(text, PATIENCE)
 }
 
-fn failures_within(text: &str, limit: Duration) -> String {
+fn failures_within(text: &str, patience: Duration) -> String {
     let page = markdown::parse("page", text);
     assert_eq!(page.problems, [""; 0]);
     let directory = tempfile::tempdir().unwrap();
-    let class = Class::Guest;
     let place = Place {
-        class,
-        ..on_host(directory.path(), limit)
+        class: Class::Guest,
+        patience,
+        ..on_host(directory.path(), LIMIT)
     };
     runner::run(&page, place).join("\n")
 }
@@ -507,7 +510,21 @@ fn what_a_daemon_does_not_say_fails() {
             "expected: no further line\n  came: down\n",
         ),
     ] {
-        let found = failures_within(&page(lines), Duration::from_secs(2));
+        let begun = Instant::now();
+        let found = failures(&page(lines));
+        assert!(found.contains(wanted), "{wanted}\nfound: {found}");
+        assert!(!found.contains("was not run"), "{found}");
+        assert!(
+            begun.elapsed() < PATIENCE / 2,
+            "it waited for the impossible"
+        );
+    }
+    let silent = page("up 1\nloaded\nnever\n^C\ndown\n# false");
+    let found = failures_within(&silent, Duration::from_secs(1));
+    for wanted in [
+        "never\n  came: down\n",
+        "# false\n  exit code 1, expected 0",
+    ] {
         assert!(found.contains(wanted), "{wanted}\nfound: {found}");
     }
 }

@@ -13,6 +13,7 @@ mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -198,10 +199,12 @@ fn main() -> ExitCode {
             ignored += 1;
             continue;
         }
+        // If the guest dies, it is known in which page.
+        print!("test {name} ... ");
+        std::io::stdout().flush().unwrap();
         let found = failures(&root, name, links.path());
         world.restore();
-        let end = if found.is_empty() { "ok" } else { "FAILED" };
-        println!("test {name} ... {end}");
+        println!("{}", if found.is_empty() { "ok" } else { "FAILED" });
         if !found.is_empty() {
             failed.insert(name, found);
         }

@@ -338,7 +338,11 @@ class PythonTest(HostTest):
         for name in ("sh", "env", "head"):
             (self.directory / name).symlink_to(str(shutil.which(name)))
         self.assertIn("there is no python3;", self.make(PATH=str(self.directory))[1])
-        old = self.script("old", 'if [ "$1" = -V ]; then echo Python 3.9.2; else exit 3; fi')
+        old = self.script(
+            "old",
+            '[ "$1" != -V ] || exec echo Python 3.9.2\n'
+            f"exec {sys.executable} -c 'import sys; sys.version_info = (3, 9, 2); exec(sys.argv[1])' \"$2\"",
+        )
         self.assertIn("old is Python 3.9.2;", self.make(f"PYTHON={old}")[1])
         self.assertIn("lacks parts of its own library", self.make(f"PYTHON={self.script('poor', 'exit 1')}")[1])
 

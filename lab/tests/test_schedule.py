@@ -35,7 +35,7 @@ class _Plan:
         if isinstance(fate, Exception):
             raise fate
         if fate == "waits":
-            self.stopped.wait(60)
+            self.stopped.wait(3)
             raise LabError(Exit.GUEST_DIED, "killed")
         return item
 
@@ -78,6 +78,11 @@ class HopelessTest(unittest.TestCase):
         self.assertEqual((len(finished.runs), finished.not_run), (6, 0))
         self.assertEqual([text.splitlines()[0] for text in finished.complaints],
                          ["2 runs failed for the same cause:", "cell 1 failed:"])  # fmt: skip
+
+    def test_two_causes_are_none(self) -> None:
+        one, other = (schedule.Failed("cell", _fails(cause), alike(cause)) for cause in (_LOCALE, "mthp_ext: no BTF"))
+        self.assertTrue(schedule.hopeless([one, one], 2))
+        self.assertFalse(schedule.hopeless([one, other], 2) or schedule.hopeless([one, one, other], 2))
 
     def test_what_was_kept_from_another_day_is_no_success(self) -> None:
         fate: dict[int, LabError | OSError | str] = dict.fromkeys(range(3, 9), "waits")

@@ -122,18 +122,17 @@ impl Runner<'_> {
                     };
                     self.block(other, &[], shell, None)?;
                 }
-                if running.wait_for(&step.expected[..count]) && !running.interrupt() {
+                let as_shown = running.wait_for(&step.expected[..count]);
+                // Also where other lines came: the rest of the page may be in order.
+                if !running.interrupt() && as_shown {
                     let text = self.at(step.number, &step.command);
                     self.failures.push(format!("{text}\n  it ended before ^C"));
                 }
             }
             running.finish();
-            let Running {
-                came, code, why, ..
-            } = running;
-            self.judge(step, &came, code, asked);
-            if code.is_none() {
-                self.failures.push(format!("  {why}"));
+            self.judge(step, &running.came, running.code, asked);
+            if running.code.is_none() {
+                self.failures.push(format!("  {}", running.why));
                 return Err(Stuck);
             }
         }
@@ -155,7 +154,7 @@ impl Runner<'_> {
         }
         let what = match running.code {
             Some(code) => format!("exit code {code}"),
-            None => running.why,
+            None => running.why.clone(),
         };
         let mut text = self.at(line.number, &format!("hidden: {}\n  {what}", line.text));
         let printed = fs::read(output.path()).unwrap_or_default();
@@ -220,6 +219,8 @@ struct Running<'a> {
     code: Option<i32>,
     /// Why there is no code.
     why: String,
+    /// No line came in time.
+    is_silent: bool,
 }
 
 impl<'a> Running<'a> {
@@ -238,6 +239,7 @@ impl<'a> Running<'a> {
             group: None,
             code: None,
             why: String::new(),
+            is_silent: false,
         }
     }
 
@@ -253,19 +255,26 @@ impl<'a> Running<'a> {
             Event::Group(group) => self.group = Some(group),
             Event::Done(code) => self.code = Some(code),
             Event::End => self.why = "the shell has ended".to_owned(),
-            Event::Silence => self.why = format!("nothing came for {patience:.0?}"),
+            Event::Silence => {
+                self.is_silent = true;
+                self.why = format!("nothing came for {patience:.0?}");
+            }
         }
         self.why.is_empty() && self.code.is_none()
     }
 
-    /// Waits until `lines` have come.
+    /// Waits until `lines` have come; not once it is plain that they will not.
     fn wait_for(&mut self, lines: &[Line]) -> bool {
         let expected: Vec<&str> = lines.iter().map(|l| l.text.as_str()).collect();
+        let fixed = expected.iter().take_while(|l| l.trim() != matching::ANY);
+        let fixed = fixed.count();
         loop {
             let actual: Vec<&str> = self.came.iter().map(String::as_str).collect();
-            // Without a line to wait for it must at least run.
-            if self.group.is_some() && matching::lines(&expected, &actual, true).is_ok() {
-                return true;
+            match matching::lines(&expected, &actual, true) {
+                // Without a line to wait for it must at least run.
+                Ok(()) if self.group.is_some() => return true,
+                Err(at) if at.expected < fixed && at.actual < actual.len() => return false,
+                _ => {}
             }
             if !self.take() {
                 return false;
@@ -273,13 +282,24 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Sends ^C; false if there is nothing to send it to.
     fn interrupt(&mut self) -> bool {
+        // How it ends is another matter than that no line came before.
+        if self.is_silent {
+            (self.is_silent, self.why) = (false, String::new());
+        }
         self.group.is_some_and(session::interrupt)
     }
 
-    /// Waits for the end; what does not end is killed.
+    /// Waits for the end.
     fn finish(&mut self) {
         while self.take() {}
+    }
+}
+
+impl Drop for Running<'_> {
+    /// What does not end is killed.
+    fn drop(&mut self) {
         if let (None, Some(group)) = (self.code, self.group) {
             session::destroy(group);
         }
