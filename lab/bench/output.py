@@ -31,7 +31,8 @@ def collect(table: Table) -> dict[str, Any]:
                     "max": found.most,
                     "interval": interval and [interval.low, interval.high],
                 }
-            arms[arm.key] = {"runs": len(table.runs(world, arm.key)), **figures}
+            runs = table.runs(world, arm.key)
+            arms[arm.key] = {"runs": len(runs), "cut_short": sum(run.by_host for run in runs), **figures}
         regret: dict[str, Any] = {}
         for score in world.case.scores:
             for arm in table.arms(world):
