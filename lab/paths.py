@@ -93,7 +93,7 @@ def _below(path: Path, levels: int) -> Iterator[Path]:
 
 
 def _owner(path: Path) -> str:
-    """Who owns it, or the directory above that exists, and who this is."""
+    """The owner of `path`, or of the first directory above that exists, beside the user of this process."""
     # Not path.exists(), which raises where a directory above is closed.
     while not os.path.exists(path):  # noqa: PTH110
         path = path.parent

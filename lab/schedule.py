@@ -115,7 +115,8 @@ class Finished(Generic[R]):
         alone = len(failures) == 1
         head = f"{first.name} failed" if alone else f"{len(failures)} runs failed for the same cause"
         if self.not_run:
-            head = f"the first {head}; the other {self.not_run} were given up"
+            more = "1 more run was" if self.not_run == 1 else f"{self.not_run} more runs were"
+            head = f"the first {head}; {more} given up"
         log = f"\n  log{'' if alone else f' of {first.name}'}: {first.error.log}" if first.error.log else ""
         return f"{head}:\n  {cause}{log}"
 
@@ -162,9 +163,9 @@ def run_all(
     """Runs `one` on each item, `width` at a time. An item that fails does not stop the others, also where the host
     fails it (a full disk); an interrupt stops all and keeps what was done.
 
-    When the first runs to end, `width` and at least two, all failed for the same cause, it is not theirs but that of
-    the whole plan, and the rest is given up. `names` are an item's, the first one for people; a result that was not
-    `tried` just now (it was kept from another day) does not count as a success.
+    When the first runs to end, `width` and at least two, all failed for the same cause, the others would fail for it,
+    too, and are given up. `names` are an item's, the first one for people; a result that was not `tried` just now (it
+    was kept from another day) does not count as a success.
     """
     runs: dict[int, R] = {}
     failures: list[Failed] = []

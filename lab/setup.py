@@ -172,7 +172,7 @@ def _root(lacking: Sequence[str]) -> list[str]:
 
 
 def _apt(root: list[str], *args: str, what: str) -> None:
-    # Without a wait of its own it says at once who has the lock, and the user need not wonder.
+    # Without a wait of its own it names the program that holds the lock at once, and the user need not wonder.
     options = ["-o", "DPkg::Lock::Timeout=0"]
     argv = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", *options, *args]
     begin = time.monotonic()

@@ -32,8 +32,6 @@ fn wanted() -> Vec<String> {
     let mut names = pages::names(Path::new(REPO));
     if let Ok(only) = std::env::var("LAB_ONLY_PAGES") {
         names.retain(|name| only.split_whitespace().any(|word| word == name));
-    } else {
-        names.retain(|name| !pages::PENDING.contains(&name.as_str()));
     }
     names
 }
@@ -87,17 +85,6 @@ fn every_block_of_commands_says_where_it_runs() {
         .flat_map(|name| pages::read(Path::new(REPO), name).problems)
         .collect();
     fail_for(&problems);
-}
-
-/// A page that is in order does not stay on the list.
-#[test]
-fn pending_pages_are_pending() {
-    let names = pages::names(Path::new(REPO));
-    for name in pages::PENDING {
-        let there = names.iter().any(|one| one == name);
-        let done = there && pages::read(Path::new(REPO), name).problems.is_empty();
-        assert!(there && !done, "{name}: take it out of PENDING");
-    }
 }
 
 #[test]

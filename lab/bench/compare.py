@@ -11,7 +11,7 @@ from lab.bench.text import field, label
 from lab.bench.variants import ABLATION, SWEEPS, SWEPT
 
 NOTABLE, NOTABLE_TAIL = 0.02, 0.1
-"""A figure, and a latency, that differs by less counts as the same: so much equal runs differ by."""
+"""A figure, and a latency, that differs by less counts as the same."""
 LEFT_OUT = f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99) are left out, and where runs overlap."
 """For readers of the table."""
 

@@ -33,7 +33,8 @@ def collect(table: Table) -> dict[str, Any]:
                     "interval": interval and [interval.low, interval.high],
                 }
             runs = table.runs(world, arm.key)
-            arms[arm.key] = {"runs": len(runs), "fates": fates_of(runs), **figures}
+            cut_short = sum(run.by_host for run in runs)
+            arms[arm.key] = {"runs": len(runs), "cut_short": cut_short, "fates": fates_of(runs), **figures}
         regret: dict[str, Any] = {}
         for score in world.case.scores:
             for arm in table.arms(world):

@@ -159,6 +159,8 @@ class CutShortTest(unittest.TestCase):
         said = "The clock of this machine stopped: redis/set-high/classic, always."
         checked = gates.check(it, counted=True)
         self.assertIn(said, markdown.render(it, checked, ENVIRONMENT))
+        arms = output.collect(it)["worlds"]["redis/set-high/classic"]["arms"]
+        self.assertEqual((arms["always"]["cut_short"], arms["never"]["cut_short"]), (1, 0))
         self.assertIn(said, page.render(it, checked, ENVIRONMENT))
         self.assertIn("stopped by the clock of this machine after 4.0 s of guest time",
                       "\n".join(text.case_table(it, it.worlds[0])))  # fmt: skip
@@ -353,6 +355,7 @@ class ReportTest(unittest.TestCase):
         self.assertIn("**missed**", document)
         self.assertIn("0.800", document)
         body = output.collect(it)["worlds"]["redis/set-high/classic"]
+        self.assertEqual({arm["cut_short"] for arm in body["arms"].values()}, {0})
         self.assertEqual(body["regret"]["rps"]["mthp_ext"]["value"], 0.8)
         json.dumps(body, allow_nan=False)
 

@@ -57,7 +57,7 @@ class HopelessTest(unittest.TestCase):
         self.assertEqual(len(finished.complaints), 1)
         text = finished.complaints[0]
         self.assertEqual(text.count("LOCALE"), 1)
-        for part in ("first 2 runs", "other 21 were given up", "/logs/output.log"):
+        for part in ("first 2 runs", "21 more runs were given up", "/logs/output.log"):
             self.assertIn(part, text)
         with self.assertRaises(LabError) as caught:
             finished.raise_if_nothing_was_run()
@@ -70,7 +70,9 @@ class HopelessTest(unittest.TestCase):
         self.assertEqual(_Plan({**waiting, **fate, 3: _fails()}).run(9, 4).not_run, 5)
         # One at a time: two of the same kind, not the first one alone.
         self.assertEqual(_Plan({0: _fails()}).run(3, 1).not_run, 0)
-        self.assertEqual(_Plan({**waiting, 0: _fails(), 1: _fails()}).run(3, 1).not_run, 1)
+        finished = _Plan({**waiting, 0: _fails(), 1: _fails()}).run(3, 1)
+        self.assertEqual(finished.not_run, 1)
+        self.assertIn("; 1 more run was given up", finished.complaints[0])
 
     def test_a_success_or_another_cause_lets_the_others_go_on(self) -> None:
         self.assertEqual(_Plan({1: _fails(), 2: _fails(), 3: _fails()}).run(9, 1).runs, [0, 4, 5, 6, 7, 8])

@@ -18,9 +18,6 @@ pub mod session;
 use std::fs;
 use std::path::Path;
 
-/// Pages that are not yet written in the classes of blocks.  Their blocks are neither judged nor run.
-pub const PENDING: &[&str] = &[];
-
 /// Where pages for users are: single files, and directories without what is below them.
 const FILES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "kernel/README.md"];
 const DIRECTORIES: [&str; 2] = ["docs", "docs/policies"];

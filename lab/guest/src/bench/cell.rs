@@ -101,6 +101,15 @@ pub struct Wave {
     pub every_ms: u64,
 }
 
+impl TaskSpec {
+    /// What the program is called, without its directory.
+    pub fn program(&self) -> String {
+        let name = self.arg0.as_ref().or(self.argv.first());
+        let name = name.map_or(self.name.as_str(), String::as_str);
+        name.rsplit('/').next().unwrap_or(name).to_owned()
+    }
+}
+
 impl Cell {
     /// Reads a cell's file.
     pub fn read(path: &str) -> Result<Self, Failure> {
@@ -114,6 +123,16 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_goes_by_what_it_is_called() {
+        let task = r#"{"name": "server", "group": null, "argv": ["/usr/bin/redis-check-rdb"], "arg0": null, "env": {},
+                       "role": "server", "ready": null, "seed": null, "quiet": true}"#;
+        let program = |json: &str| serde_json::from_str::<TaskSpec>(json).unwrap().program();
+        assert_eq!(program(task), "redis-check-rdb");
+        let named = task.replace("\"arg0\": null", "\"arg0\": \"redis-server\"");
+        assert_eq!(program(&named), "redis-server");
+    }
 
     #[test]
     fn what_this_program_does_not_know_is_refused() {

@@ -32,6 +32,7 @@ const LINES: usize = 200_000;
 /// A started process.
 pub struct Task {
     name: String,
+    program: String,
     child: Child,
     group: Pid,
     started_ms: u64,
@@ -87,6 +88,7 @@ impl Task {
         };
         let mut task = Self {
             name: spec.name.clone(),
+            program: spec.program(),
             child,
             group,
             started_ms,
@@ -106,7 +108,7 @@ impl Task {
                 self.words.finish();
                 if let Some((_, status)) = self.ended {
                     let said = self.words.last();
-                    return Err(Failure::ended(what, status, &self.name, &said));
+                    return Err(Failure::ended(what, status, &self.program, &said));
                 }
             }
             if now_ms() - self.started_ms > PATIENCE_MS {
@@ -114,7 +116,7 @@ impl Task {
                     "it does not listen on {socket} after {} s",
                     PATIENCE_MS / 1000
                 );
-                return Err(Failure::of(what, why, &self.name, &self.words.last()));
+                return Err(Failure::of(what, why, &self.program, &self.words.last()));
             }
             std::thread::sleep(POLL);
         }
