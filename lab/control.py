@@ -1,35 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The way to a running guest: a port on which it can be asked to stop and to report what it has."""
 
-import socket
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+
+from lab.wire import Wire
 
 PORT = "control"
 """Of virtio-serial; lab/guest/src/stop.rs listens on it."""
 
 
-class Control:
-    """Over a pair of sockets, like the monitor: nothing to clean up, whatever becomes of QEMU."""
+class Control(Wire):
+    """Sends one word, once."""
 
     def __init__(self, stop_s: float | None) -> None:
         self._stop_s = stop_s
-        self._ours, self._theirs = socket.socketpair()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ours.close()
-        self._theirs.close()
-
-    @property
-    def descriptor(self) -> int:
-        """QEMU inherits it."""
-        return self._theirs.fileno()
+        super().__init__()
 
     @property
     def options(self) -> list[str]:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a guest that does not end was doing: asked of QEMU and of the host before QEMU is killed."""
 
-import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from lab.wire import Wire
 
 _ANSWER_S = 3.0
 _SAMPLES = 2
@@ -14,26 +13,12 @@ _SAMPLES = 2
 _BETWEEN_S = 0.5
 
 
-class Monitor:
-    """QEMU's monitor over a pair of sockets: a path would be subject to the 108 bytes of a socket's name."""
+class Monitor(Wire):
+    """QEMU's monitor: asks it for what it knows."""
 
     def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair()
+        super().__init__()
         self._ours.settimeout(_ANSWER_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ours.close()
-        self._theirs.close()
-
-    @property
-    def descriptor(self) -> int:
-        """QEMU inherits it."""
-        return self._theirs.fileno()
 
     @property
     def options(self) -> list[str]:
