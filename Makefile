@@ -17,12 +17,14 @@ SCALE ?=
 CASE ?=
 MUTANT ?=
 PATCH ?=
-export DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE
+TARGETS ?=
+RUN ?=
+export SUITE AS_USER DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help setup kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse build test lint demo bench bench-hook bench-khugepaged soak debug-mutants clean
+.PHONY: help demo bench test test-short test-debug clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -31,11 +33,23 @@ help: ## show this list
 demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size)
 	@$(LAB) demo $(if $(SCALE),--scale $(SCALE))
 
-bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/bench.md)
+bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/internals/bench.md)
 	@$(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)')
 
 test: ## all checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
 	@$(LAB) test
+
+test-short: ## linters, host unit tests, a sample of the demo and of the benchmark suite
+	@$(LAB) test --only lint --only host --only sample
+
+test-debug: ## the kernel selftests and a short soak on the kernel for debugging (builds it first)
+	@$(LAB) test --only soak --only debug
+
+clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
+	@$(LAB) clean-root $(TARGETS)
+
+publish: ## copy build/results of bench and demo to results/DATE, if they are whole (RUN=bench DATE=2026-11-22)
+	@$(LAB) publish $(RUN)
 
 bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
 	@$(LAB) bench-hook

@@ -5,7 +5,7 @@
  * padding; src/abi.rs mirrors it and a unit test compares every offset.
  *
  * Change MTHP_ABI with any change of layout or meaning: `mthp_ext status` may
- * look at maps that another version loaded, and refuses those it cannot read.
+ * find maps that another version loaded, and refuses those it cannot read.
  */
 #ifndef MTHP_ABI_H
 #define MTHP_ABI_H
@@ -70,7 +70,7 @@ struct mthp_tunables {
 	__u32 max_order[MTHP_NR_REASONS];	/* largest order ever allowed for each reason */
 	__u32 count_cache;	/* 1: page cache that reclaim would drop first is used, too */
 	__u32 sparse_share;	/* 1024ths of what it spans that a process must fill not to be sparse */
-	__u32 look_mask;	/* a request looks around if its number has none of these bits; 2^n - 1 */
+	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 pressure_order;	/* largest order that pressure leaves; 0: none */
 	__u32 pad;
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
@@ -81,6 +81,41 @@ struct mthp_tunables {
 	__u64 host_factor;	/* K of the host's own headroom; >= 1 */
 	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: the rule is off */
 };
+
+/*
+ * Defaults of the tunables.  Here and nowhere else: mthp_ext, its help and the unit tests
+ * read them from here.  Facts about the machine are not among them.
+ */
+#define MTHP_DEFAULTS_OF_ALL						\
+	.psi_full = 1,							\
+	.max_order = { MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER,		\
+		       MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER },		\
+	.limit_share = 512,						\
+	.sparse_share = 512,						\
+	.sample_mask = 15,						\
+	.threshold_ns = 100000000,					\
+	.window_ns = 1000000000,					\
+	.headroom_factor = 1024,					\
+	.host_factor = 1024,						\
+	.sparse_bytes = 64 << 20
+
+#define MTHP_DEFAULTS	{						\
+	MTHP_DEFAULTS_OF_ALL,						\
+	.max_hold = 64,							\
+	.calm_ns = 50000000,						\
+	.min_memory = 8 << 20,						\
+}
+
+/*
+ * The policy `reactive` is the proposal's rule: no back-off, and so no hysteresis, and the
+ * proposal's size of a small cgroup.
+ */
+#define MTHP_DEFAULTS_REACTIVE	{					\
+	MTHP_DEFAULTS_OF_ALL,						\
+	.max_hold = 1,							\
+	.calm_ns = 100000000,						\
+	.min_memory = 16 << 20,						\
+}
 
 /* Pressure verdict of one cgroup and what it rests on. */
 struct mthp_stall {
@@ -98,21 +133,21 @@ struct mthp_stall {
 struct mthp_cgroup {
 	struct mthp_stall stall;
 	__u64 scanned_ns;	/* last scan, CLOCK_MONOTONIC; 0: none yet */
-	__u64 memory_bytes;	/* anon+shmem when last looked at: by a scan, or at a process */
+	__u64 memory_bytes;	/* anon+shmem when last sampled: by a scan, or from a process */
 	__u64 usage_pages;	/* charged pages at that time */
-	__u64 now_bytes;	/* anon+shmem at most, as of the last look: with what was charged since */
-	__u64 host_bytes;	/* headroom of the host when last looked at; MTHP_NO_LIMIT */
+	__u64 now_bytes;	/* anon+shmem at most, as of the last sample: with what was charged since */
+	__u64 host_bytes;	/* headroom of the host when last sampled; MTHP_NO_LIMIT */
 	__u64 cache_bytes;	/* of that usage: page cache that would make room */
-	__u64 roomy_bytes;	/* headroom without any such page cache; MTHP_NO_LIMIT */
+	__u64 room_bytes;	/* headroom if all such page cache were dropped; MTHP_NO_LIMIT */
 	__s64 cache_beyond;	/* bytes of such page cache beyond what its own lists show */
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
-	__u32 sparse;		/* 1: the process looked at last uses little of what it spans */
-	__u32 unlimited;	/* 1: no limit was on the path when last looked at */
+	__u32 sparse;		/* 1: the process sampled last uses little of what it spans */
+	__u32 unlimited;	/* 1: no limit was on the path when last sampled */
 	/* The decision last reported, and the limit on how often that is. */
-	__u64 told[MTHP_NR_REASONS];
-	__u64 told_ns;
-	__u64 muted;		/* calls that found a change but had to keep it to themselves */
+	__u64 reported[MTHP_NR_REASONS];
+	__u64 reported_ns;
+	__u64 suppressed;		/* calls whose change the limit kept from being reported */
 	/*
 	 * Counters are plain increments: two CPUs may lose one to each other.
 	 * They show proportions; an atomic per fault would cost more than the rule.
@@ -132,7 +167,7 @@ struct mthp_event {
 	__u64 memory_bytes;
 	__u64 headroom_bytes;	/* MTHP_NO_LIMIT: none */
 	__u64 host_bytes;	/* the same of the host */
-	__u64 muted;		/* changes not reported since the last event of this cgroup */
+	__u64 suppressed;		/* changes not reported since the last event of this cgroup */
 	__u32 rules;		/* MTHP_RULE() bits that narrow `to` */
 	__u32 memory_known;
 	__u32 hold;		/* of the pressure verdict, as in struct mthp_stall */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Page cache that reclaim would drop first: below a limit it is room.  A scan learns
- * how much there is in each subtree; in between, requests look at the lists of their own
+ * how much there is in each subtree; in between, requests read the lists of their own
  * cgroup.
  */
 #ifndef MTHP_CACHE_BPF_H
@@ -121,46 +121,46 @@ static __always_inline __u64 mthp_cache_now(struct cgroup *cgrp, const struct mt
  *
  * At each level it is the page cache of the whole subtree that makes room, so the
  * least of these rooms comes down from the parent, which the scan met before; above
- * the cgroup that the policy is attached to page cache counts as used.  @bare is the
- * room with all of it used.
+ * the cgroup that the policy is attached to page cache counts as used.  @headroom is
+ * what is left with all of it used.
  */
 static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgroup *state,
-					  __u64 files, __u64 bare)
+					  __u64 files, __u64 headroom)
 {
-	const struct mthp_tunables *t = mthp_tuned();
+	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_counters counters;
-	__u64 roomy = MTHP_NO_LIMIT;
+	__u64 room = MTHP_NO_LIMIT;
 	struct mthp_cgroup *above;
 	struct cgroup *parent;
-	__s64 limit, room;
+	__s64 limit, own;
 
 	if (!cgrp || !state)
 		return;
 	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (parent) {
 		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
-		roomy = above && above->scanned_ns ? above->roomy_bytes : mthp_nearest_limit(parent, 0, 0);
+		room = above && above->scanned_ns ? above->room_bytes : mthp_nearest_limit(parent, 0, 0);
 		bpf_cgroup_release(parent);
 	}
 	mthp_counters(&counters, cgrp);
 	if (counters.own) {
 		limit = mthp_min(counters.own->high, counters.own->max);
-		room = ((limit - counters.own->usage.counter) << t->page_shift) + files;
-		if (limit < (__s64)mthp_unlimited(t) && (__u64)room < roomy)
-			roomy = room > 0 ? room : 0;
+		own = ((limit - counters.own->usage.counter) << t->page_shift) + files;
+		if (limit < (__s64)mthp_unlimited(t) && (__u64)own < room)
+			room = own > 0 ? own : 0;
 	}
-	state->roomy_bytes = roomy;
-	state->cache_bytes = bare < roomy && roomy != MTHP_NO_LIMIT ? roomy - bare : 0;
+	state->room_bytes = room;
+	state->cache_bytes = headroom < room && room != MTHP_NO_LIMIT ? room - headroom : 0;
 }
 
 /*
- * What a request looks at: where page cache could make room, how much there is by now
+ * What a request samples: where page cache could make room, how much there is by now
  * in its own cgroup; of that below, and of what must be written, what the last scan saw.
  * A global function, which the verifier follows once.
  */
-__noinline int mthp_look_at_cache(struct cgroup *cgrp __arg_trusted)
+__noinline int mthp_sample_cache(struct cgroup *cgrp __arg_trusted)
 {
-	const struct mthp_tunables *t = mthp_tuned();
+	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_cgroup *state;
 
 	if (mthp_nearest_limit(cgrp, 0, t->limit_share) == MTHP_NO_LIMIT)

@@ -13,7 +13,7 @@
 
 /*
  * A rule refuses every order.  Such a cgroup asks once per base page, so there the
- * limits, which could change nothing, are not looked at.
+ * limits, which could change nothing, are not read.
  */
 static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgroup *state,
 					    __u32 reason, __u32 rule)
@@ -22,8 +22,8 @@ static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgr
 		return 0;
 	state->asked[reason]++;
 	state->narrowed[reason][rule]++;
-	if (state->told[reason])
-		mthp_tell(cgrp, state, 0);
+	if (state->reported[reason])
+		mthp_report(cgrp, state, 0);
 	return 0;
 }
 
@@ -34,7 +34,7 @@ static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgr
 static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
 							  unsigned long orders)
 {
-	const struct mthp_tunables *t = mthp_tuned();
+	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .reason = reason, .populated = 1 };
 	__u32 rules = 0;
 
@@ -52,10 +52,10 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 }
 
 /*
- * What only some requests of a cgroup look at: the process, the host, and limits above
- * where there were none.  The average request does not feel it.
+ * Sampled by only some requests of a cgroup, so that the average request does not feel it:
+ * the process, the host, and limits above where there were none.
  */
-static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
+static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
 {
 	struct mthp_process process = {};
@@ -63,12 +63,12 @@ static __noinline void mthp_look(struct cgroup *cgrp, struct mthp_cgroup *state,
 
 	if (!cgrp || !state)
 		return;
-	mthp_look_for_limits(cgrp, state, t);
+	mthp_sample_limits(cgrp, state, t);
 	if (mthp_cache_counts(state, t))
-		mthp_look_at_cache(cgrp);
+		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */
 	if (reason == MTHP_FAULT && (t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
-		mthp_look_at_process(&process);
+		mthp_sample_process(&process);
 	if (reason == MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
 	if (!(t->rules & MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
@@ -93,7 +93,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 						     unsigned long vm_flags,
 						     unsigned long orders)
 {
-	const struct mthp_tunables *t = mthp_tuned();
+	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = {
 		.orders = MTHP_ALL_ORDERS,
 		.vm_flags = vm_flags,
@@ -111,14 +111,14 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state = mthp_adopt(cgrp);
 	if (!state)
 		return mthp_answer_without_state(cgrp, reason, orders);
-	/* Whoever asks lives here, whatever the last scan saw. */
+	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == MTHP_FAULT)
 		state->populated = 1;
 	if ((t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
-	    !(state->asked[reason] & t->look_mask))
-		mthp_look(cgrp, state, t, reason);
+	    !(state->asked[reason] & t->sample_mask))
+		mthp_sample(cgrp, state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);
-	/* A scan that looked for processes a moment earlier may have found none. */
+	/* A scan a moment earlier may have found no process. */
 	if (reason == MTHP_FAULT)
 		f.populated = 1;
 	if (mthp_pressed(&f, t))
@@ -140,8 +140,8 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state->narrowed[reason][rules & MTHP_RULE(PRESSURE) ? MTHP_PRESSURE :
 					rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
 					rules & MTHP_RULE(HOST) ? MTHP_HOST : MTHP_MAX_ORDER]++;
-	if (allowed != state->told[reason])
-		mthp_tell(cgrp, state, 0);
+	if (allowed != state->reported[reason])
+		mthp_report(cgrp, state, 0);
 	return orders & allowed;
 }
 

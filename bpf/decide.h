@@ -26,7 +26,7 @@ struct mthp_facts {
 	__u32 reason;		/* enum mthp_reason */
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
-	__u32 populated;	/* 0: memory_bytes says nothing about who comes next */
+	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
 	__u32 sparse;		/* what mthp_wasteful() said last */
 	__u32 pad;
 };
@@ -124,7 +124,7 @@ static __always_inline __u64 mthp_up_to(__u32 order)
 /*
  * The reasons whose new folio may be mostly empty.  Swapping in brings back what was
  * in use.  khugepaged depends on its setting: by default it takes a region with one
- * page in it for good enough.  Forced collapse always does.
+ * page in it as enough.  Forced collapse always does.
  */
 static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct mthp_tunables *t)
 {

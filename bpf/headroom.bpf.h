@@ -39,7 +39,7 @@ struct mthp_counters {
 
 /*
  * The nearest ancestor that has the controller @id, NULL if there is none.
- * Hardly ever called, so kept out of the way of those who need it not.
+ * Hardly ever called, so kept out of the way of the usual case.
  */
 static __noinline struct cgroup *mthp_controlled_above(struct cgroup *cgrp, __u64 id)
 {

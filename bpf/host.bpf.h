@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the host could still give out, or, where no rule hears of stall, those of its
+ * What the host could still give out, or, in a policy that does not see stall, those of its
  * NUMA nodes that a cgroup is bound to.  Where no cgroup on the path has a limit, this
  * is the limit.
  */
@@ -25,11 +25,11 @@ extern const void _totalram_pages __ksym __weak;
 extern const void totalreserve_pages __ksym __weak;
 
 /*
- * Does a policy look at the nodes that a cgroup is bound to?  Only one without the rule
- * pressure.  On a full node of a host that has memory elsewhere reclaim gets on, as swap
- * need not be there: stall tells of the few times when it does not, and narrowing by
- * what the node has left costs 3 % of a server's rate (hostpressure/node of `make
- * bench`).  Who does not hear of stall is OOM-killed there.
+ * Does a policy count the nodes that a cgroup is bound to?  Only one without the rule
+ * pressure.  On a full node of a host with memory elsewhere reclaim mostly succeeds, as
+ * swap need not be on that node.  Stall shows the few times when it does not, and narrowing
+ * by what the node has left costs 3 % of a server's rate (hostpressure/node of `make
+ * bench`).  A policy that does not see stall would be OOM-killed there.
  */
 #define MTHP_BY_NODES	(!(MTHP_POLICY_RULES & MTHP_RULE(PRESSURE)))
 
@@ -85,7 +85,7 @@ static __always_inline void mthp_add_node(struct mthp_space *space, __u64 node)
 	}
 }
 
-/* Nodes that have memory, bit n for node n; 0 where there are no nodes to tell apart. */
+/* Nodes that have memory, bit n for node n; 0 where there is only one node. */
 static __always_inline __u64 mthp_nodes_with_memory(void)
 {
 	__u64 words, nodes;
@@ -122,8 +122,8 @@ static __always_inline __u64 mthp_nodes_of(struct cgroup *cgrp, __u64 nodes)
 }
 
 /*
- * What there is for @cgrp; 0 where the kernel does not tell.  A global function, which
- * the verifier follows once, whoever calls it.
+ * What there is for @cgrp; 0 where the kernel does not show it.  A global function, which
+ * the verifier follows once for all callers.
  */
 __noinline int mthp_space_of(struct cgroup *cgrp __arg_trusted, struct mthp_space *space)
 {

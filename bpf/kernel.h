@@ -70,7 +70,7 @@ enum zone_stat_item {
 	NR_FREE_PAGES,
 };
 
-/* Of an enum without a name, which CO-RE cannot look up; unchanged since 2.6.34. */
+/* Of an enum without a name, which CO-RE cannot find; unchanged since 2.6.34. */
 enum {
 	MM_ANONPAGES = 1,
 	MM_SWAPENTS = 2,

@@ -52,11 +52,11 @@ static __always_inline __u64 mthp_idle_files(struct mem_cgroup *memcg)
 }
 
 /*
- * How large it is, and what of that is page cache.  @bare: the nearest limit, whatever
- * a large folio's share of it.
+ * How large it is, and what of that is page cache.  @headroom: to the nearest limit,
+ * whatever the share of large folios.
  */
 static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state,
-					     __u64 bare, const struct mthp_tunables *t)
+					     __u64 headroom, const struct mthp_tunables *t)
 {
 	int cache = mthp_cache_counts(state, t);
 	struct mem_cgroup *memcg;
@@ -65,7 +65,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 
 	if (!cache) {
 		state->cache_bytes = 0;
-		state->roomy_bytes = MTHP_NO_LIMIT;
+		state->room_bytes = MTHP_NO_LIMIT;
 		state->cache_beyond = 0;
 	}
 	if (!state->populated) {
@@ -91,7 +91,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 
 	if (cache) {
 		state->cache_beyond = files - (mthp_own_idle_pages(cgrp, 0) << t->page_shift);
-		mthp_room_of_cache(cgrp, state, mthp_cache_now(cgrp, state, t), bare);
+		mthp_room_of_cache(cgrp, state, mthp_cache_now(cgrp, state, t), headroom);
 	}
 	if (!state->populated)
 		return;
@@ -103,7 +103,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 
 /*
  * What the host had left when the scan began: the same for every cgroup it meets, as a
- * policy that scans looks at the whole host.
+ * policy that scans counts the whole host.
  */
 static __u64 mthp_scan_host = MTHP_NO_LIMIT;
 
@@ -112,9 +112,9 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 {
 	struct cgroup *cgrp = ctx->cgroup;
 	struct mthp_cgroup *state;
-	const struct mthp_tunables *t = mthp_tuned();
+	const struct mthp_tunables *t = mthp_tunables();
 	__u32 populated, inherited = 0;
-	__u64 now, total, asked, bare = MTHP_NO_LIMIT;
+	__u64 now, total, asked, headroom = MTHP_NO_LIMIT;
 
 	if (!cgrp)
 		return 0;	/* the call that says the walk is over */
@@ -140,17 +140,17 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 
 	state->host_bytes = mthp_scan_host;
 	if (t->rules & MTHP_RULE(HEADROOM)) {
-		bare = mthp_nearest_limit(cgrp, 0, 0);
-		state->unlimited = bare == MTHP_NO_LIMIT;
+		headroom = mthp_nearest_limit(cgrp, 0, 0);
+		state->unlimited = headroom == MTHP_NO_LIMIT;
 	}
 	asked = state->asked[MTHP_FAULT];
 	populated = mthp_populated(cgrp);
-	/* Who has asked meanwhile lives there, if only since the look. */
+	/* A process that has asked meanwhile lives there, if only since. */
 	if (populated || asked == state->asked[MTHP_FAULT])
 		state->populated = populated;
-	mthp_scan_memory(cgrp, state, bare, t);
+	mthp_scan_memory(cgrp, state, headroom, t);
 	if (state->populated)
-		mthp_tell(cgrp, state, 1);
+		mthp_report(cgrp, state, 1);
 	return 0;
 }
 

@@ -20,13 +20,13 @@ struct mthp_process {
 };
 
 /*
- * Looks at the process that asks, which in a fault is the one that gets the memory
+ * Samples the process that asks, which in a fault is the one that gets the memory
  * (but for a debugger's).  Files have tables too: what is private and writable bounds
  * those of anonymous memory.  The counts lag behind by a batch for each processor,
- * which makes it look sparser than it is; a large folio is more than a batch and counts
+ * which makes it seem sparser than it is; a large folio is more than a batch and counts
  * at once.
  */
-static __noinline void mthp_look_at_process(struct mthp_process *process)
+static __noinline void mthp_sample_process(struct mthp_process *process)
 {
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	__u64 spanned, private;

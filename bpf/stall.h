@@ -35,8 +35,8 @@ static __always_inline int mthp_product_ge(__u64 a, __u64 b, __u64 c, __u64 d)
 #define MTHP_CALM_ENOUGH	(1u << 20)
 
 /*
- * The verdict rises.  Who was high not long ago flaps: each time it takes twice as
- * many calm windows to fall again, up to a bound.
+ * The verdict rises.  A verdict that was high not long ago flaps: each time it takes twice
+ * as many calm windows to fall again, up to a bound.
  */
 static __always_inline void mthp_stall_rise(struct mthp_stall *s, __u32 max_hold)
 {

@@ -32,7 +32,7 @@ const volatile struct mthp_tunables tunables = {
  * and would make it read each of them again and again.  That it cannot see where
  * the pointer comes from is enough; the verifier can.
  */
-static __always_inline const struct mthp_tunables *mthp_tuned(void)
+static __always_inline const struct mthp_tunables *mthp_tunables(void)
 {
 	const struct mthp_tunables *t = (const struct mthp_tunables *)&tunables;
 
@@ -54,7 +54,7 @@ struct {
 } mthp_events SEC(".maps");
 
 /* A cgroup whose headroom wavers must not flood the log: one line per this. */
-#define MTHP_TELL_EVERY_NS	100000000ULL
+#define MTHP_REPORT_EVERY_NS	100000000ULL
 
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
@@ -99,8 +99,8 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 		/* Nothing was there before: all that is charged now is its memory. */
 		.memory_known = mthp_accounted(cgrp),
 		.host_bytes = MTHP_NO_LIMIT,
-		.roomy_bytes = MTHP_NO_LIMIT,
-		.told = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
+		.room_bytes = MTHP_NO_LIMIT,
+		.reported = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
 	};
 	struct mthp_cgroup *state;
 
@@ -108,17 +108,17 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 				     BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state)
 		return state;
-	/* Whoever makes it at the same time as another CPU, and comes second, gets none: now there is one. */
+	/* Another CPU made it at the same time and was first: now there is one. */
 	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 }
 
 /*
- * mthp_headroom() of a cgroup.  A global function: the verifier looks at its loop
+ * mthp_headroom() of a cgroup.  A global function: the verifier follows its loop
  * once, and not again for each reason and each state before the call.
  */
 __noinline __u64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted, __u64 cache_bytes, __u32 share)
 {
-	const struct mthp_tunables *t = mthp_tuned();
+	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_counters counters;
 
 	mthp_counters(&counters, cgrp);
@@ -134,7 +134,7 @@ __noinline __u32 mthp_no_limit(struct cgroup *cgrp __arg_trusted)
 	struct mthp_counters counters;
 
 	mthp_counters(&counters, cgrp);
-	return !mthp_any_limit(&counters, mthp_tuned());
+	return !mthp_any_limit(&counters, mthp_tunables());
 }
 
 /* The nearest limit, if a rule asks for it; @state may be NULL. */
@@ -171,8 +171,8 @@ static __always_inline __u64 mthp_host_now(struct cgroup *cgrp, const struct mth
 	return MTHP_NO_LIMIT;
 }
 
-/* What is remembered from one look to the next; a scan brings it up to date, too. */
-static __always_inline void mthp_look_for_limits(struct cgroup *cgrp, struct mthp_cgroup *state,
+/* What is remembered from one sample to the next; a scan brings it up to date, too. */
+static __always_inline void mthp_sample_limits(struct cgroup *cgrp, struct mthp_cgroup *state,
 						 const struct mthp_tunables *t)
 {
 	if (t->rules & MTHP_RULE(HEADROOM))
@@ -190,7 +190,7 @@ static __always_inline __u64 mthp_usage(struct cgroup *cgrp)
 }
 
 /*
- * How large is it?  What was charged since the last look may be anon or shmem: count it
+ * How large is it?  What was charged since the last sample may be anon or shmem: count it
  * as such, or a program that starts and fills its heap would stay small for up to a
  * window.
  */
@@ -217,12 +217,12 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgrou
 
 /*
  * Report the decision of @state's cgroup if it is not the one last reported.
- * @hurry: from the scan, which is rare; a request is bound to the rate limit.
+ * @force: from the scan, which is rare; a request is bound to the rate limit.
  * What cannot be sent now stays a difference and is sent by a later call.
  */
-static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, int hurry)
+static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state, int force)
 {
-	const struct mthp_tunables *t = mthp_tuned();
+	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
 	__u64 to[MTHP_NR_REASONS], now, before;
 	struct mthp_event *e;
@@ -231,10 +231,10 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 
 	if (!cgrp || !state)
 		return 0;
-	before = state->told_ns;
+	before = state->reported_ns;
 	now = bpf_ktime_get_ns();
-	if (!hurry && now - before < MTHP_TELL_EVERY_NS) {
-		state->muted++;
+	if (!force && now - before < MTHP_REPORT_EVERY_NS) {
+		state->suppressed++;
 		return 0;
 	}
 
@@ -244,37 +244,37 @@ static __noinline int mthp_tell(struct cgroup *cgrp, struct mthp_cgroup *state, 
 		f.reason = r;
 		to[r] = mthp_decide(&f, t, &rules);
 		all |= rules;
-		changed |= to[r] != state->told[r];
+		changed |= to[r] != state->reported[r];
 	}
 	if (!changed)
 		return 0;
 	/* Another CPU may have found the same change: one of them reports it. */
-	if (__sync_val_compare_and_swap(&state->told_ns, before, now) != before)
+	if (__sync_val_compare_and_swap(&state->reported_ns, before, now) != before)
 		return 0;
 
 	e = bpf_ringbuf_reserve(&mthp_events, sizeof(*e), 0);
 	if (!e) {
-		state->muted++;
+		state->suppressed++;
 		return 0;
 	}
 	e->t_ns = now;
 	e->cgroup_id = cgrp->kn->id;
 	for (r = 0; r < MTHP_NR_REASONS; r++) {
-		e->from[r] = state->told[r];
+		e->from[r] = state->reported[r];
 		e->to[r] = to[r];
-		state->told[r] = to[r];
+		state->reported[r] = to[r];
 	}
 	e->stall_ns = state->stall.stall_ns;
 	e->elapsed_ns = state->stall.elapsed_ns;
 	e->memory_bytes = f.memory_bytes;
 	e->headroom_bytes = f.headroom_bytes;
 	e->host_bytes = f.host_bytes;
-	e->muted = state->muted;
+	e->suppressed = state->suppressed;
 	e->rules = all;
 	e->memory_known = f.memory_known;
 	e->hold = state->stall.hold;
 	e->pad = 0;
-	state->muted = 0;
+	state->suppressed = 0;
 	bpf_ringbuf_submit(e, 0);
 	return 1;
 }

@@ -103,6 +103,18 @@ def _test(args: argparse.Namespace) -> int:
     return main.test(args.only)
 
 
+def _docs(args: argparse.Namespace) -> int:
+    from lab.testing import main
+
+    return main.docs(args.page)
+
+
+def _figures(args: argparse.Namespace) -> int:
+    from lab.report import figures
+
+    return figures.main(args.page)
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.testing import main
 
@@ -119,6 +131,12 @@ def _bench(args: argparse.Namespace) -> int:
     from lab.bench.__main__ import main
 
     return main(args.rest)
+
+
+def _publish(args: argparse.Namespace) -> int:
+    from lab import publish
+
+    return publish.main(args.name, args.date)
 
 
 def _bench_hook(_: argparse.Namespace) -> int:
@@ -167,6 +185,12 @@ def _debug_mutants(args: argparse.Namespace) -> int:
     from lab import debugmutants
 
     return debugmutants.main(args.name)
+
+
+def _clean_root(args: argparse.Namespace) -> int:
+    from lab import cleanroot
+
+    return cleanroot.main(args.suite or cleanroot.other_suite(), args.target or [cleanroot.SHORT], args.user)
 
 
 def _clean(_: argparse.Namespace) -> int:
@@ -232,14 +256,21 @@ def _parser() -> argparse.ArgumentParser:
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
     test.add_argument(
-        "--only", action="append", metavar="PART", help="run only lint, host, vm, soak or debug (may repeat)"
+        "--only", action="append", metavar="PART", help="run only lint, host, vm, sample, soak or debug (may repeat)"
     )
     add("lint", _lint, "run the linters")
+    docs = add("docs", _docs, "run the commands of pages for users as the pages show them")
+    docs.add_argument("page", nargs="+", help="such as docs/use.md")
+    figures = add("figures", _figures, "compare the figures on pages with the results they are taken from")
+    figures.add_argument("page", nargs="*", help="default: all that hold figures")
     demo = add("demo", _demo, "compare always, never, the proposal and mthp_ext on Redis")
-    demo.add_argument("--scale", help="how large (see docs/lab.md)")
+    demo.add_argument("--scale", help="how large (see docs/internals/lab.md)")
     demo.add_argument("rest", nargs="*", help="passed on to the demo (after --)")
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
+    published = add("publish", _publish, "copy whole results of bench and demo to results/DATE")
+    published.add_argument("--date", default=os.environ.get("DATE") or None, help="(also: DATE=; default: of the run)")
+    published.add_argument("name", nargs="*", help="bench, demo (default: both)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
     add("bench-khugepaged", _bench_khugepaged, "khugepaged's scan here and on a stock kernel from before")
     soak = add("soak", _soak, "run everything at once on the kernel for debugging")
@@ -272,6 +303,20 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--timeout", type=float, default=300, help="seconds (default: %(default)s)")
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
+    root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
+    root.add_argument(
+        "--suite",
+        choices=["bookworm", "trixie"],
+        default=os.environ.get("SUITE") or None,
+        help="also: SUITE=; default: the one that this host is not of",
+    )
+    root.add_argument(
+        "--user",
+        action="store_true",
+        default=os.environ.get("AS_USER", "") == "1",
+        help="as an ordinary user with sudo instead of root (also: AS_USER=1)",
+    )
+    root.add_argument("target", nargs="*", help="default: test-short")
     add("clean", _clean, "remove build/")
     return parser
 
@@ -295,7 +340,7 @@ def _check_host() -> None:
 
 
 def main() -> int:
-    """Runs one command; its exit code is documented in docs/lab.md."""
+    """Runs one command; its exit code is documented in docs/internals/lab.md."""
     proc.stop_on_signals()
     args = _parser().parse_args()
     try:

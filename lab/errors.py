@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What can go wrong in the lab, each with the exit code of `python3 -m lab` (docs/lab.md lists them)."""
+"""What can go wrong in the lab, each with the exit code of `python3 -m lab` (docs/internals/lab.md lists them)."""
 
 import errno
 from enum import IntEnum

@@ -18,6 +18,12 @@ KERNEL_DIR = REPO / "kernel"
 _ELSEWHERE = "name a directory of your own: MTHP_CACHE=/path/to/it"
 
 
+def documents() -> list[Path]:
+    """The Markdown pages of the repository."""
+    found = [*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *KERNEL_DIR.glob("*.md")]
+    return sorted(found)
+
+
 def home() -> Path | None:
     """The user's home directory. A container may run as a number that has none."""
     try:

@@ -71,10 +71,20 @@ def version(argv: list[str]) -> str:
     return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else ""
 
 
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def installed(name: str) -> Path:
+    """A program of a package that `make setup` installs."""
+    if found := shutil.which(name, path=_PATH):
+        return Path(found)
+    raise LabError(Exit.HOST, f"{name} is not installed; run `make setup`")
+
+
 def redis_server() -> Path:
     """The Redis server: redis-server where it is installed, else the same file under its other name, which it
     only minds when it is called by it (redis-tools has it without the service that redis-server brings)."""
     for name in ("redis-server", "redis-check-rdb"):
-        if found := shutil.which(name, path="/usr/local/bin:/usr/bin:/bin"):
+        if found := shutil.which(name, path=_PATH):
             return Path(found)
     raise LabError(Exit.HOST, "redis is not installed; run `make setup`")

@@ -28,6 +28,7 @@ class Need(Flag):
     LINT = auto()
     CHECKS = auto()
     WORKLOADS = auto()
+    ROOT = auto()
     DEMO = PROGRAM | KERNEL | VM | REDIS
     BENCH = DEMO | WORKLOADS
     ALL = BENCH | LINT | CHECKS
@@ -51,17 +52,19 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
         "libc6-dev", "libelf-dev", "zlib1g-dev", "libmemcached-tools",
     ),
     Need.LINT: ("python3-venv",),
+    Need.ROOT: ("debootstrap", "util-linux", "git"),
     # Another architecture by clang, which is a second compiler too and tens of times smaller than a cross gcc.
     Need.CHECKS: ("clang-19", "llvm-19", "lld-19", "sparse"),
 }  # fmt: skip
 
 RUST_OLDEST = (1, 85)
-# Sets of packages that bring Rust, best first. Debian 12's rustc is too old for the project; the one it carries
-# for its browsers is not.
+# Sets of packages that bring Rust with rustfmt and clippy, best first. Debian 12's rustc is too old for the project;
+# the one it carries for its browsers is not.
 _RUST: tuple[tuple[str, ...], ...] = (
     ("rustc", "cargo", "rustfmt", "rust-clippy"),
-    ("rustc-web", "cargo-web", "rustfmt-web"),
+    ("rustc-web", "cargo-web", "rustfmt-web", "rust-web-clippy"),
 )
+_RUST_LINTERS = ("cargo-fmt", "cargo-clippy")
 _LOG = BUILD / "log" / "setup.log"
 _LOCKED = re.compile(r"Could not get lock [^\n]*|Unable to (?:lock|acquire the dpkg)[^\n]*")
 _LOCK_S, _LOCK_POLL_S = 300.0, 5.0
@@ -108,6 +111,23 @@ def rust_is_there() -> bool:
         if found is None or parse_version(programs.version([found, "--version"])) < RUST_OLDEST:
             return False
     return True
+
+
+def rust_linters_are_there() -> bool:
+    """Whether rustfmt and clippy belong to the cargo that is used. LabError where they do not and that cargo is not
+    Debian's: its linters do not come with apt."""
+    path = programs.environment()["PATH"]
+    lacking = [tool for tool in _RUST_LINTERS if shutil.which(tool, path=path) is None]
+    if not lacking:
+        return True
+    cargo = shutil.which("cargo", path=path)
+    if cargo and not cargo.startswith("/usr/bin/"):
+        raise LabError(
+            Exit.INSTALL,
+            f"{' and '.join(lacking)} are missing beside {cargo}, which is not Debian's. With rustup they come with "
+            "`rustup component add rustfmt clippy`.",
+        )
+    return False
 
 
 def candidate(package: str) -> str:
@@ -201,6 +221,8 @@ def ensure(need: Need, say_done: bool = False) -> None:
     alternatives = [name for entry in wanted for name in entry.split("|")]
     lacking = missing(wanted, installed(alternatives))
     rust = bool(need & (Need.PROGRAM | Need.VM)) and not rust_is_there()
+    if Need.LINT in need and not rust:
+        rust = not rust_linters_are_there()
     if lacking or rust:
         _install(lacking, rust)
     if Need.LINT in need:
@@ -223,7 +245,7 @@ def _install(lacking: list[str], rust: bool) -> None:
     # Whatever would have to go for these packages belongs to the user, who must decide that.
     _apt(root, "install", "-y", "--no-install-recommends", "--no-remove", *packages, what="apt-get install")
     still = missing(packages, installed(packages))
-    if still or (rust and not rust_is_there()):
+    if still or (rust and not (rust_is_there() and rust_linters_are_there())):
         raise LabError(
             Exit.INSTALL, f"apt-get reports success, but not all is there ({' '.join(still) or 'Rust'}); log: {_LOG}"
         )

@@ -45,7 +45,7 @@ pub struct Tunables {
     pub max_order: [u32; NR_REASONS],
     pub count_cache: u32,
     pub sparse_share: u32,
-    pub look_mask: u32,
+    pub sample_mask: u32,
     pub pressure_order: u32,
     pub pad: u32,
     pub threshold_ns: u64,
@@ -84,15 +84,15 @@ pub struct CgroupState {
     pub now_bytes: u64,
     pub host_bytes: u64,
     pub cache_bytes: u64,
-    pub roomy_bytes: u64,
+    pub room_bytes: u64,
     pub cache_beyond: i64,
     pub memory_known: u32,
     pub populated: u32,
     pub sparse: u32,
     pub unlimited: u32,
-    pub told: [u64; NR_REASONS],
-    pub told_ns: u64,
-    pub muted: u64,
+    pub reported: [u64; NR_REASONS],
+    pub reported_ns: u64,
+    pub suppressed: u64,
     pub asked: [u64; NR_REASONS],
     pub narrowed: [[u64; NR_RULES]; NR_REASONS],
 }
@@ -111,7 +111,7 @@ pub struct Event {
     pub memory_bytes: u64,
     pub headroom_bytes: u64,
     pub host_bytes: u64,
-    pub muted: u64,
+    pub suppressed: u64,
     pub rules: u32,
     pub memory_known: u32,
     pub hold: u32,
@@ -174,10 +174,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("abi.c");
         let program = dir.path().join("abi");
-        let prints: String = expressions
+        let prints: Vec<String> = expressions
             .iter()
             .map(|e| format!("printf(\"%zu\\n\", (size_t)({e}));\n"))
             .collect();
+        let prints = prints.concat();
         std::fs::write(
             &source,
             format!(
@@ -234,7 +235,7 @@ mod tests {
             max_order,
             count_cache,
             sparse_share,
-            look_mask,
+            sample_mask,
             pressure_order,
             pad,
             threshold_ns,
@@ -273,15 +274,15 @@ mod tests {
             now_bytes,
             host_bytes,
             cache_bytes,
-            roomy_bytes,
+            room_bytes,
             cache_beyond,
             memory_known,
             populated,
             sparse,
             unlimited,
-            told,
-            told_ns,
-            muted,
+            reported,
+            reported_ns,
+            suppressed,
             asked,
             narrowed,
         ]
@@ -300,7 +301,7 @@ mod tests {
             memory_bytes,
             headroom_bytes,
             host_bytes,
-            muted,
+            suppressed,
             rules,
             memory_known,
             hold,

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::btf::types::{Enum, Func, MemberAttr, Struct};
 use libbpf_rs::btf::{Btf, TypeId};
 
+use crate::cgroup;
 use crate::errors::{Context, Error, Result};
 
 /// The kernel's type information.
@@ -146,10 +147,8 @@ impl Carrier {
             nix::errno::Errno::ENODEV | nix::errno::Errno::EOPNOTSUPP => {
                 Error::NoMemoryController {
                     path,
-                    why: format!("the kernel said: {source}"),
-                    remedy: "Enable it: `echo +memory` into cgroup.subtree_control of each cgroup \
-                         above this one."
-                        .to_owned(),
+                    why: format!("the kernel refused: {source}"),
+                    remedy: cgroup::ENABLE_MEMORY.to_owned(),
                 }
             }
             _ => {
@@ -169,14 +168,14 @@ fn member(of: &Struct<'_>, name: &str) -> Option<(usize, TypeId)> {
 }
 
 /// Is there an enumerator of this name?  UAPI flags live in nameless enums, so
-/// all of them are looked through.
+/// all of them are searched.
 fn enum_has(btf: &Btf<'_>, name: &str) -> bool {
     let name = OsStr::new(name);
     btf.type_by_kind::<Enum<'_>>()
         .any(|e| e.iter().any(|m| m.name == Some(name)))
 }
 
-/// Detaches a link for good, whoever else holds it.  A link whose cgroup is
+/// Detaches a link, even if another process holds it.  A link whose cgroup is
 /// gone has nothing left to detach.
 pub fn detach(link: &impl AsFd) {
     // SAFETY: the descriptor is open.  The result does not matter: closing the
@@ -189,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_or_broken_btf_is_told_as_such() {
+    fn a_missing_or_broken_btf_is_reported_as_such() {
         let error = Carrier::probe_in(Path::new("/proc/none/btf"))
             .err()
             .unwrap();

@@ -12,13 +12,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use serde::Serialize;
 
 use crate::abi::Tunables;
 use crate::errors::{Error, Result};
-use crate::units::number_in;
+use crate::units::{number_in, show_size};
 
 /// The usual mount point.
 pub const DEFAULT_MOUNT: &str = "/sys/fs/cgroup";
+
+/// Remedy where a cgroup lacks the memory controller that the hierarchy has.
+pub const ENABLE_MEMORY: &str = "A cgroup above does not enable it: \
+     run `echo +memory > cgroup.subtree_control` in each cgroup above this one.";
 
 /// Is this path inside a cgroup2 file system?
 pub fn is_cgroup2(path: &Path) -> bool {
@@ -98,15 +103,11 @@ impl Cgroup {
             return Ok(());
         }
         let (why, remedy) = if has(&self.mount) {
-            (
-                "cgroup.controllers does not list it",
-                "Its parent does not hand it down: \
-                 `echo +memory` into cgroup.subtree_control of each cgroup above it.",
-            )
+            ("cgroup.controllers does not list it", ENABLE_MEMORY)
         } else {
             (
                 "the whole hierarchy has none",
-                "It is disabled (cgroup_disable=memory), not built in (CONFIG_MEMCG), or lives on \
+                "It is disabled (cgroup_disable=memory), not built in (CONFIG_MEMCG), or on \
                  cgroup v1: boot without that option, or with systemd.unified_cgroup_hierarchy=1.",
             )
         };
@@ -118,31 +119,69 @@ impl Cgroup {
     }
 }
 
-/// Bytes until the nearest limit on the way from `dir` up to `mount`, as the
-/// headroom rule sees it when `cache` bytes of page cache would make room; `None`
-/// without any limit that matters.
-pub fn headroom(dir: &Path, mount: &Path, cache: u64, tunables: &Tunables) -> Option<u64> {
+/// A limit that binds a cgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Limit {
+    /// Name of the cgroup that has it: the one asked about, or one above.
+    pub cgroup: String,
+    /// `memory.high` or `memory.max`.
+    pub file: &'static str,
+    /// The limit.
+    pub bytes: u64,
+    /// memory.current of its cgroup, page cache included.
+    pub used_bytes: u64,
+    /// What is left, with the page cache that would make room.
+    #[serde(skip)]
+    pub left_bytes: u64,
+}
+
+impl Limit {
+    /// "memory.max 64M of /redis (63M in use)"
+    pub fn text(&self) -> String {
+        format!(
+            "{} {} of {} ({} in use)",
+            self.file,
+            show_size(self.bytes),
+            self.cgroup,
+            show_size(self.used_bytes)
+        )
+    }
+}
+
+/// The nearest limit on the way from `dir` up to the mount, as the headroom rule sees it
+/// when `cache` bytes of page cache would make room; `None` without any limit that matters.
+pub fn nearest_limit(dir: &Path, names: &Names, cache: u64, tunables: &Tunables) -> Option<Limit> {
     let number = |dir: &Path, file: &str| number_in(&dir.join(file));
-    let mut least: Option<u64> = None;
-    for dir in dir.ancestors().take_while(|d| d.starts_with(mount)) {
+    let mut nearest: Option<Limit> = None;
+    for dir in dir.ancestors().take_while(|d| d.starts_with(&names.mount)) {
         // "max", or no such file at the root: no number, no limit
-        let limits = [number(dir, "memory.high"), number(dir, "memory.max")];
-        let Some(limit) = limits.into_iter().flatten().min() else {
+        let limits = ["memory.high", "memory.max"]
+            .into_iter()
+            .filter_map(|file| Some((number(dir, file)?, file)));
+        let Some((bytes, file)) = limits.min() else {
             continue;
         };
-        let current = number(dir, "memory.current").unwrap_or(0);
+        let used_bytes = number(dir, "memory.current").unwrap_or(0);
         // Page cache of this level may be less: then all of it is room.
-        let used = current.saturating_sub(cache);
+        let used = used_bytes.saturating_sub(cache);
         // Large folios have not had their share of this limit yet.
-        let share = ((limit >> tunables.page_shift) * u64::from(tunables.limit_share)) >> 10;
+        let share = ((bytes >> tunables.page_shift) * u64::from(tunables.limit_share)) >> 10;
         let largest = u64::from(tunables.largest_pages);
         if (used >> tunables.page_shift) + largest <= share {
             continue;
         }
-        let left = limit.saturating_sub(used);
-        least = Some(least.map_or(left, |l| l.min(left)));
+        let left_bytes = bytes.saturating_sub(used);
+        if nearest.as_ref().is_none_or(|n| left_bytes < n.left_bytes) {
+            nearest = Some(Limit {
+                cgroup: names.of_path(dir),
+                file,
+                bytes,
+                used_bytes,
+                left_bytes,
+            });
+        }
     }
-    least
+    nearest
 }
 
 /// Names of cgroups by id, relative to the mount: `/`, `/system.slice`.
@@ -158,6 +197,11 @@ impl Names {
             mount: mount.to_owned(),
             known: RefCell::default(),
         }
+    }
+
+    /// Where the hierarchy is mounted.
+    pub fn mount(&self) -> &Path {
+        &self.mount
     }
 
     /// Name of a directory below the mount.
@@ -245,12 +289,16 @@ mod tests {
             largest_pages: 1,
             ..Tunables::default()
         };
-        let at = |p: &str| headroom(&t.path().join(p), t.path(), 0, &none);
+        let names = Names::new(t.path());
+        let limit = |p: &str| nearest_limit(&t.path().join(p), &names, 0, &none);
+        let at = |p: &str| limit(p).map(|limit| limit.left_bytes);
         assert_eq!(at("a"), Some(600));
         assert_eq!(at("a/b"), Some(400));
         assert_eq!(at("a/b/c"), Some(400));
         assert_eq!(at("free"), None);
         assert_eq!(at("over"), Some(0));
+        let nearest = limit("a/b/c").unwrap();
+        assert_eq!(nearest.text(), "memory.high 700 of /a/b (300 in use)");
         assert_eq!(at(""), None);
     }
 
@@ -270,11 +318,14 @@ mod tests {
             largest_pages: 512,
             ..Tunables::default()
         };
-        let at = |p: &str| headroom(&t.path().join(p), t.path(), 0, &half);
+        let names = Names::new(t.path());
+        let read = |p: &str, cache| {
+            nearest_limit(&t.path().join(p), &names, cache, &half).map(|limit| limit.left_bytes)
+        };
+        let at = |p: &str| read(p, 0);
         assert_eq!(at("a"), None, "47 MiB of 100: another one fits");
         assert_eq!(at("b"), Some(52_428_800), "it would be more than half");
         assert_eq!(at("c"), None, "1.5 MiB of 7: another one fills the half");
-        let read = |p: &str, cache| headroom(&t.path().join(p), t.path(), cache, &half);
         assert_eq!(read("b", 4 << 20), None, "page cache makes room");
         assert_eq!(read("b", 1 << 20), Some(53_477_376), "not enough of it");
         assert_eq!(read("b", 1 << 40), None, "more than there is");
@@ -311,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_controller_is_looked_for_where_it_counts() {
+    fn the_memory_controller_must_be_where_it_counts() {
         let t = tree(&[
             ("cgroup.controllers", "cpu memory\n"),
             ("a/cgroup.controllers", "cpu\n"),

@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kernel's own decision function, called from user space.
+//! The kernel's own decision function and defaults, from the C headers of bpf/.
 
 use crate::abi::{self, Facts, NR_REASONS, Tunables};
 
 unsafe extern "C" {
     fn mthp_decide_host(facts: *const Facts, tunables: *const Tunables, rules: *mut u32) -> u64;
+
+    safe static mthp_defaults: Tunables;
+    safe static mthp_defaults_reactive: Tunables;
+}
+
+/// Defaults of the tunables (bpf/abi.h), but for the policy `reactive`.
+pub fn defaults() -> &'static Tunables {
+    &mthp_defaults
+}
+
+/// Those of the policy `reactive`.
+pub fn defaults_of_reactive() -> &'static Tunables {
+    &mthp_defaults_reactive
 }
 
 /// The reasons for which the kernel asks, in the order of `enum mthp_reason`.

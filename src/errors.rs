@@ -29,7 +29,7 @@ pub enum Error {
     /// `--root` is no directory of a cgroup v2 hierarchy.
     #[error(
         "{}: not a cgroup v2 directory ({why}). \
-         Name a directory below the cgroup2 mount, usually /sys/fs/cgroup; \
+         Name the cgroup2 mount, usually /sys/fs/cgroup, or a directory below it; \
          `mkdir` makes a new cgroup there.",
         path.display()
     )]
@@ -43,8 +43,8 @@ pub enum Error {
     /// The caller may not load BPF programs.
     #[error(
         "no privilege to {what}. \
-         mthp_ext needs CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, and `status` CAP_SYS_ADMIN: \
-         run it as root, and in a container with these capabilities in the host's user namespace."
+         `run` needs CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, `status` needs CAP_SYS_ADMIN: \
+         run it as root; a container must have them in the host's user namespace."
     )]
     NoPrivilege {
         /// What was refused.
@@ -54,8 +54,9 @@ pub enum Error {
     /// The kernel has no `bpf_mthp_ops`.
     #[error(
         "this kernel ({release}) has no bpf_mthp_ops hook. \
-         It was built without the mthp_ext series or without CONFIG_BPF_TRANSPARENT_HUGEPAGE=y: \
-         boot the kernel that `make kernel` builds; `mthp_ext support` lists what is missing."
+         It was built without the mthp_ext series, or without CONFIG_BPF_TRANSPARENT_HUGEPAGE=y: \
+         install a kernel with the series (docs/install.md); to try mthp_ext without one, \
+         run `make demo`. `mthp_ext support` lists what is missing."
     )]
     NoHook {
         /// `uname -r`.
@@ -64,10 +65,11 @@ pub enum Error {
 
     /// Pressure stall information is off.
     #[error(
-        "PSI (pressure stall information) is off, and the policy `{policy}` judges by it. \
-         The kernel was booted with psi=0, or needs psi=1 \
-         (CONFIG_PSI_DEFAULT_DISABLED), or was built without CONFIG_PSI: \
-         add psi=1 to the kernel command line, or use `--policy headroom`, which needs no PSI."
+        "PSI (pressure stall information) is off, and the policy `{policy}` needs it. \
+         Either the kernel was booted with psi=0, or needs psi=1 (CONFIG_PSI_DEFAULT_DISABLED), \
+         or has no CONFIG_PSI, or cgroup.pressure of the cgroup is 0: \
+         boot with psi=1, write 1 to cgroup.pressure, or use `--policy headroom`, \
+         which needs no PSI."
     )]
     NoPsi {
         /// Name of the policy.
@@ -92,7 +94,7 @@ pub enum Error {
     #[error(
         "{}: a policy is attached to this cgroup already; one cgroup takes one. \
          Most likely another mthp_ext runs there: `mthp_ext status` shows it. \
-         Stop that one, or choose another --root (a policy may be attached above or below).",
+         Stop that one, or choose another --root, which may be above or below this cgroup.",
         path.display()
     )]
     AlreadyAttached {
@@ -102,8 +104,9 @@ pub enum Error {
 
     /// The cgroup was removed while the policy ran.
     #[error(
-        "{}: the cgroup was removed, and its policy went with it. \
-         Start mthp_ext again on a cgroup that exists.",
+        "{}: the cgroup was removed, and the policy was detached with it. \
+         Its service was stopped, or somebody ran `rmdir`: \
+         start mthp_ext again on a cgroup that exists.",
         path.display()
     )]
     RootRemoved {
@@ -114,12 +117,13 @@ pub enum Error {
     /// No cgroup v2 hierarchy at all.
     #[error(
         "{}: no cgroup v2 hierarchy is mounted here. \
-         The system runs with cgroup v1 or without cgroups: boot with \
-         systemd.unified_cgroup_hierarchy=1, or mount one with `mount -t cgroup2 none DIR`.",
+         The system uses cgroup v1, or mounts no cgroups: boot with \
+         systemd.unified_cgroup_hierarchy=1; \
+         where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`.",
         path.display()
     )]
     NoCgroup2 {
-        /// Where it was looked for.
+        /// Where it was expected.
         path: PathBuf,
     },
 
@@ -127,7 +131,7 @@ pub enum Error {
     #[error(
         "the kernel gives no type information ({}: {source}). \
          It was built without CONFIG_DEBUG_INFO_BTF=y, or /sys is not mounted: \
-         boot a kernel with BTF; the programs find the kernel's fields by it.",
+         mount /sys, or install a kernel with BTF and the mthp_ext series (docs/install.md).",
         path.display()
     )]
     NoBtf {
@@ -140,8 +144,9 @@ pub enum Error {
     /// The scan stopped working.
     #[error(
         "the scan of the cgroups failed: {source}. \
-         The policy was detached, as its verdicts would have gone stale: \
-         start mthp_ext again; if it repeats, report it with the kernel log."
+         The policy was detached, as its decisions would have become stale. \
+         Memory may have been short: start mthp_ext again; \
+         if the error returns, report it with the output of dmesg."
     )]
     Scan {
         /// What the system said.
@@ -151,7 +156,8 @@ pub enum Error {
     /// The kernel refused the programs.
     #[error(
         "the kernel refused the policy `{policy}`: {source}. \
-         Kernel and mthp_ext do not fit together: use the kernel of the same checkout.{log}"
+         Most likely kernel and mthp_ext are of different versions: \
+         build both from the same checkout (docs/install.md).{log}"
     )]
     Load {
         /// Name of the policy.
@@ -163,7 +169,11 @@ pub enum Error {
     },
 
     /// Standard output is gone.
-    #[error("cannot write to standard output: {source}")]
+    #[error(
+        "cannot write to standard output: {source}. \
+         The program that reads it has ended, or its disk is full; \
+         a policy that was attached is detached. Start again with an output that stays open."
+    )]
     Output {
         /// What the system said.
         source: std::io::Error,
@@ -301,6 +311,19 @@ mod tests {
                 "docs/exit-codes.md lacks {code}"
             );
         }
+    }
+
+    /// A remedy that names a page, of those that do not move.
+    #[test]
+    fn a_missing_hook_has_a_remedy_that_boots() {
+        let text = Error::NoHook {
+            release: "6.1".to_owned(),
+        }
+        .to_string();
+        for part in ["6.1", "docs/install.md", "`make demo`", "support"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("make kernel"), "{text}");
     }
 
     #[test]

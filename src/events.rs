@@ -5,10 +5,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::abi::{self, NR_REASONS};
+use crate::abi::{self, NR_REASONS, Stall, Tunables};
+use crate::cgroup::Limit;
 use crate::decide;
 use crate::orders::Sizes;
-use crate::units::{show_duration, show_size};
+use crate::reasons::Numbers;
 
 /// Allowed orders per reason, as masks: bit n is order n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +35,7 @@ impl From<[u64; NR_REASONS]> for Orders {
 /// A line of the log of `run`.  Times are CLOCK_MONOTONIC milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-#[allow(missing_docs, reason = "docs/policies.md describes the fields")]
+#[allow(missing_docs, reason = "docs/use.md describes the fields")]
 pub enum Line {
     Attached {
         t_ms: u64,
@@ -44,53 +45,108 @@ pub enum Line {
         link_id: u32,
         /// What loading the programs took, most of it the verifier's.
         load_ms: u64,
+        /// transparent_hugepage/enabled, which the policy narrows.
+        thp: Option<String>,
+        #[serde(skip)]
+        setting: String,
     },
-    Decision {
-        t_ms: u64,
-        cgroup: String,
-        from: String,
-        to: String,
-        /// The first of `rules`, or `none` when nothing narrows any more.
-        why: &'static str,
-        /// All rules that narrow `to`.
-        rules: Vec<&'static str>,
-        orders: Orders,
-        stall_ms: u64,
-        elapsed_ms: u64,
-        /// Calm windows that the pressure verdict needs to fall.
-        hold_windows: u32,
-        memory_bytes: Option<u64>,
-        headroom_bytes: Option<u64>,
-        /// What the host could still give out; none while large folios have their share.
-        host_bytes: Option<u64>,
-        /// Changes that the rate limit kept back since the last line of this cgroup.
-        muted: u64,
-    },
+    Decision(Box<Decision>),
     Detached {
         t_ms: u64,
-        why: &'static str,
+        policy: &'static str,
+        root: String,
+        why: End,
+        /// Name of the signal, if one ended it.
+        signal: Option<&'static str>,
+        /// transparent_hugepage/enabled, which applies again.
+        thp: Option<String>,
     },
 }
 
+/// Why `run` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// SIGINT, SIGTERM or SIGHUP.
+    Signal,
+    /// The cgroup was removed.
+    RootRemoved,
+    /// Its message is on standard error.
+    Error,
+}
+
+/// A cgroup may use other orders than before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    t_ms: u64,
+    cgroup: String,
+    from: String,
+    to: String,
+    /// The first of `rules`, or `none` when no rule narrows any more.
+    why: &'static str,
+    /// All rules that narrow `to`.
+    rules: Vec<&'static str>,
+    /// Each of them in words, with its numbers.
+    reasons: Vec<String>,
+    orders: Orders,
+    stall_ms: u64,
+    elapsed_ms: u64,
+    /// Calm windows that the pressure verdict needs to fall.
+    hold_windows: u32,
+    memory_bytes: Option<u64>,
+    headroom_bytes: Option<u64>,
+    /// The limit that `headroom_bytes` is measured to, as of the time of printing.
+    limit: Option<Limit>,
+    /// What the host could still give out; null while large folios have their share.
+    host_bytes: Option<u64>,
+    /// Changes that the rate limit suppressed since the last line of this cgroup.
+    suppressed: u64,
+}
+
 impl Line {
-    /// From what the kernel reported.
-    pub fn decision(event: &abi::Event, cgroup: String, sizes: &Sizes) -> Self {
-        Line::Decision {
+    /// From what the kernel reported; `limit` is the nearest one of the cgroup now.
+    pub fn decision(
+        event: &abi::Event,
+        cgroup: String,
+        limit: Option<Limit>,
+        tunables: &Tunables,
+        sizes: &Sizes,
+    ) -> Self {
+        let memory_bytes = (event.memory_known != 0).then_some(event.memory_bytes);
+        let headroom_bytes =
+            (event.headroom_bytes != abi::NO_LIMIT).then_some(event.headroom_bytes);
+        let host_bytes = (event.host_bytes != abi::NO_LIMIT).then_some(event.host_bytes);
+        let numbers = Numbers {
+            tunables,
+            stall: Stall {
+                stall_ns: event.stall_ns,
+                elapsed_ns: event.elapsed_ns,
+                hold: event.hold,
+                ..Stall::default()
+            },
+            memory_bytes,
+            headroom_bytes,
+            host_bytes,
+            limit: limit.as_ref(),
+        };
+        Line::Decision(Box::new(Decision {
             t_ms: event.t_ns / 1_000_000,
             cgroup,
             from: sizes.decision_name(&event.from),
             to: sizes.decision_name(&event.to),
             why: decide::why(event.rules),
             rules: decide::rule_names(event.rules),
+            reasons: numbers.reasons(event.rules),
             orders: sizes.real(&event.to).into(),
             stall_ms: event.stall_ns / 1_000_000,
             elapsed_ms: event.elapsed_ns / 1_000_000,
             hold_windows: event.hold,
-            memory_bytes: (event.memory_known != 0).then_some(event.memory_bytes),
-            headroom_bytes: (event.headroom_bytes != abi::NO_LIMIT).then_some(event.headroom_bytes),
-            host_bytes: (event.host_bytes != abi::NO_LIMIT).then_some(event.host_bytes),
-            muted: event.muted,
-        }
+            memory_bytes,
+            headroom_bytes,
+            limit,
+            host_bytes,
+            suppressed: event.suppressed,
+        }))
     }
 
     fn text(&self) -> String {
@@ -100,55 +156,35 @@ impl Line {
                 root,
                 cgroup_id,
                 link_id,
+                setting,
+                ..
+            } => format!(
+                "policy {policy} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}"
+            ),
+            Line::Detached {
+                policy,
+                root,
+                why,
+                signal,
+                thp,
                 ..
             } => {
-                format!("policy {policy} attached to {root} (cgroup {cgroup_id}, link {link_id})")
-            }
-            Line::Detached { why, .. } => format!("detached: {why}"),
-            Line::Decision {
-                cgroup,
-                from,
-                to,
-                rules,
-                stall_ms,
-                elapsed_ms,
-                hold_windows,
-                memory_bytes,
-                headroom_bytes,
-                host_bytes,
-                ..
-            } => {
-                let facts: Vec<String> = rules
-                    .iter()
-                    .map(|rule| match (*rule, memory_bytes, headroom_bytes) {
-                        ("host", _, _) => format!(
-                            "host: {} available",
-                            show_size(host_bytes.unwrap_or_default())
-                        ),
-                        ("pressure", _, _) => format!(
-                            "pressure: {} of stall in {}{}",
-                            show_duration(stall_ms * 1_000_000),
-                            show_duration(elapsed_ms * 1_000_000),
-                            match hold_windows {
-                                0 | 1 => String::new(),
-                                more => format!(", held for {more} calm windows"),
-                            }
-                        ),
-                        ("small", Some(bytes), _) => {
-                            format!("small: {} of anon+shmem", show_size(*bytes))
-                        }
-                        ("headroom", _, Some(bytes)) => {
-                            format!("headroom: {} to the nearest limit", show_size(*bytes))
-                        }
-                        (other, _, _) => other.to_owned(),
-                    })
-                    .collect();
-                let facts = if facts.is_empty() {
-                    "nothing narrows".to_owned()
-                } else {
-                    facts.join("; ")
+                let cause = match why {
+                    End::Signal => signal.unwrap_or("signal"),
+                    End::RootRemoved => "the cgroup was removed",
+                    End::Error => "error",
                 };
-                format!("{cgroup}: {from} -> {to} ({facts})")
+                let setting = thp.as_ref().map_or_else(String::new, |word| {
+                    format!("; transparent_hugepage/enabled applies again: {word}")
+                });
+                format!("policy {policy} detached from {root} ({cause}){setting}")
+            }
+            Line::Decision(d) => {
+                let why = match d.reasons.as_slice() {
+                    [] => "no rule narrows".to_owned(),
+                    reasons => reasons.join("; "),
+                };
+                format!("{}: {} -> {} ({why})", d.cgroup, d.from, d.to)
             }
         }
     }
@@ -156,9 +192,8 @@ impl Line {
     /// When it happened.
     fn t_ms(&self) -> u64 {
         match self {
-            Line::Attached { t_ms, .. }
-            | Line::Decision { t_ms, .. }
-            | Line::Detached { t_ms, .. } => *t_ms,
+            Line::Attached { t_ms, .. } | Line::Detached { t_ms, .. } => *t_ms,
+            Line::Decision(decision) => decision.t_ms,
         }
     }
 }
@@ -217,11 +252,34 @@ mod tests {
             memory_bytes: 96 << 20,
             headroom_bytes: 1 << 20,
             host_bytes: abi::NO_LIMIT,
-            muted: 3,
+            suppressed: 3,
             rules: 0b1001,
             memory_known: 1,
             hold: 4,
             pad: 0,
+        }
+    }
+
+    fn decision(event: &abi::Event, cgroup: &str) -> Line {
+        let limit = Limit {
+            cgroup: "/redis".to_owned(),
+            file: "memory.max",
+            bytes: 64 << 20,
+            used_bytes: 63 << 20,
+            left_bytes: 1 << 20,
+        };
+        let limit = (event.headroom_bytes != abi::NO_LIMIT).then_some(limit);
+        Line::decision(event, cgroup.to_owned(), limit, decide::defaults(), &X86)
+    }
+
+    fn detached(why: End, signal: Option<&'static str>, thp: Option<&str>) -> Line {
+        Line::Detached {
+            t_ms: 1,
+            policy: "adaptive",
+            root: "/redis".to_owned(),
+            why,
+            signal,
+            thp: thp.map(str::to_owned),
         }
     }
 
@@ -233,18 +291,19 @@ mod tests {
 
     #[test]
     fn a_decision_says_what_and_why() {
-        let line = Line::decision(&event(), "/redis".to_owned(), &X86);
+        let line = decision(&event(), "/redis");
         assert_eq!(
             printed(&line, false),
-            "[   12.345] /redis: all -> 4K (pressure: 230ms of stall in 1s, \
-             held for 4 calm windows; \
-             headroom: 1M to the nearest limit)\n"
+            "[   12.345] /redis: all -> 4K (pressure: 230ms of full stall in 1s \
+             (threshold 100ms in 1s), ends after 4 calm windows; \
+             headroom: 1M left below memory.max 64M of /redis (63M in use), \
+             a folio may take 1/1024)\n"
         );
     }
 
     #[test]
     fn a_decision_as_json() {
-        let line = Line::decision(&event(), "/redis".to_owned(), &X86);
+        let line = decision(&event(), "/redis");
         let value: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
         assert_eq!(value["event"], "decision");
         assert_eq!(value["t_ms"], 12_345);
@@ -258,8 +317,12 @@ mod tests {
         assert_eq!(value["orders"]["fault"], 0);
         assert_eq!(value["orders"]["collapse"], 0x3fc);
         assert_eq!(value["memory_bytes"], 96 << 20);
-        assert_eq!(value["muted"], 3);
+        assert_eq!(value["suppressed"], 3);
         assert_eq!(value["hold_windows"], 4);
+        let limit = serde_json::json!({
+            "cgroup": "/redis", "file": "memory.max", "bytes": 64 << 20, "used_bytes": 63 << 20,
+        });
+        assert_eq!(value["limit"], limit);
     }
 
     #[test]
@@ -271,22 +334,51 @@ mod tests {
             rules: 0,
             ..event()
         };
-        let line = Line::decision(&event, "/".to_owned(), &X86);
+        let line = decision(&event, "/");
         let value: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
         assert_eq!(value["headroom_bytes"], serde_json::Value::Null);
         assert_eq!(value["memory_bytes"], serde_json::Value::Null);
         assert_eq!(value["why"], "none");
-        assert!(printed(&line, false).ends_with("/: all -> all (nothing narrows)\n"));
+        assert_eq!(value["limit"], serde_json::Value::Null);
+        assert!(printed(&line, false).ends_with("/: all -> all (no rule narrows)\n"));
+    }
+
+    #[test]
+    fn the_first_and_the_last_line_name_the_setting() {
+        let attached = Line::Attached {
+            t_ms: 1,
+            policy: "adaptive",
+            root: "/redis".to_owned(),
+            cgroup_id: 5,
+            link_id: 3,
+            load_ms: 200,
+            thp: Some("always".to_owned()),
+            setting: "transparent_hugepage/enabled is always".to_owned(),
+        };
+        assert_eq!(
+            printed(&attached, false),
+            "[    0.001] policy adaptive attached to /redis (cgroup 5, link 3); \
+             transparent_hugepage/enabled is always\n"
+        );
+        assert_eq!(
+            printed(
+                &detached(End::Signal, Some("SIGINT"), Some("always")),
+                false
+            ),
+            "[    0.001] policy adaptive detached from /redis (SIGINT); \
+             transparent_hugepage/enabled applies again: always\n"
+        );
+        let removed = printed(&detached(End::RootRemoved, None, None), false);
+        assert!(removed.ends_with("from /redis (the cgroup was removed)\n"));
+        let json = printed(&detached(End::RootRemoved, None, None), true);
+        assert!(json.contains("\"why\":\"root-removed\""), "{json}");
     }
 
     #[test]
     fn every_line_is_one_line() {
         for line in [
-            Line::Detached {
-                t_ms: 1,
-                why: "signal",
-            },
-            Line::decision(&event(), "/a b".to_owned(), &X86),
+            detached(End::Error, None, Some("never")),
+            decision(&event(), "/a b"),
         ] {
             for json in [false, true] {
                 assert_eq!(printed(&line, json).matches('\n').count(), 1);

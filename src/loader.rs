@@ -39,7 +39,7 @@ fn object_of(policy: Policy) -> &'static [u8] {
 /// The end of what libbpf said, kept to explain a failed load.
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
 
-/// How much of it is kept: the verifier tells the reason last.
+/// How much of it is kept: the verifier prints the reason last.
 const LOG_TAIL: usize = 4096;
 
 fn keep_log(level: PrintLevel, message: String) {
@@ -68,6 +68,8 @@ pub struct Attached {
     pub events: MapHandle,
     /// What loading took, most of it the verifier's.
     pub load_time: Duration,
+    /// The constants it was loaded with.
+    pub tunables: Tunables,
     _object: Object,
 }
 
@@ -83,7 +85,7 @@ impl Attached {
             .name(args.policy.name())
             .and_then(|builder| builder.open_memory(object_of(args.policy)))
             .map_err(|e| load_error(args.policy, e))?;
-        set_tunables(&mut open, args)?;
+        let tunables = set_tunables(&mut open, args)?;
         let begun = Instant::now();
         let mut object = open.load().map_err(|e| load_error(args.policy, e))?;
         let load_time = begun.elapsed();
@@ -101,6 +103,7 @@ impl Attached {
             link,
             events,
             load_time,
+            tunables,
             _object: object,
         })
     }
@@ -108,20 +111,20 @@ impl Attached {
     /// The link's id, as `status` and bpftool show it.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not return it.
     pub fn link_id(&self) -> Result<u32> {
         Ok(self.info()?.id)
     }
 
     fn info(&self) -> Result<links::LinkInfo> {
-        links::info(self.link.as_fd()).context(|| "asking about the link".to_owned())
+        links::info(self.link.as_fd()).context(|| "reading the info of the link".to_owned())
     }
 
     /// Brings all verdicts up to date.  Does nothing for a policy without scan.
     ///
     /// # Errors
     /// [`Error::Scan`] with the errno of the failed step.  Interruptions are
-    /// retried a few times, not for ever.
+    /// retried a few times, not forever.
     pub fn scan(&self) -> Result<()> {
         let Some(link) = &self.scan else {
             return Ok(());
@@ -213,7 +216,7 @@ fn mismatch(policy: Policy, what: &str) -> Error {
 }
 
 /// Writes the options into .rodata, over the constants the policy brings along.
-fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<()> {
+fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<Tunables> {
     for mut map in open.maps_mut() {
         if !map.name().to_string_lossy().ends_with(".rodata") {
             continue;
@@ -227,6 +230,7 @@ fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<()> {
         let tunables = args.tunables(&own, &sizes, fills);
         return map
             .set_initial_value(abi::as_bytes(&tunables))
+            .map(|()| tunables)
             .map_err(|e| load_error(args.policy, e));
     }
     Err(mismatch(args.policy, "it has no tunables"))

@@ -17,6 +17,7 @@ mod orders;
 mod policies;
 mod presets;
 mod psi;
+mod reasons;
 mod run;
 mod settings;
 mod status;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The policy's neighbours in the kernel, as far as it tells: the shrinker of
-//! underused folios and khugepaged. Both count for the whole host; of a cgroup
-//! the kernel tells what it has in huge pages and how they came to be.
+//! The policy's neighbours in the kernel: the shrinker of underused folios and
+//! khugepaged. The kernel counts both for the whole host; of a cgroup it shows what
+//! is in huge pages and how they were made.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct Host {
     underused_splits: Option<u64>,
     /// Ranges that khugepaged has made huge.
     collapsed: Option<u64>,
-    /// Times that khugepaged has looked at all processes.
+    /// Times that khugepaged has scanned all processes.
     full_scans: Option<u64>,
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shrinker_that_cannot_split_is_told_as_such() {
+    fn a_shrinker_that_cannot_split_is_shown_as_idle() {
         let text = host("1\n", "511\n").text();
         assert!(text.contains("on, but idle"), "{text}");
         assert!(host("0\n", "409\n").text().contains("shrinker: off; 3"));

@@ -126,6 +126,55 @@ impl Sizes {
     }
 }
 
+/// The word in brackets of a sysfs choice.
+fn choice(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
+}
+
+/// The host's setting, which a policy narrows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thp {
+    /// transparent_hugepage/enabled; `None` without THP in the kernel.
+    pub enabled: Option<String>,
+    /// No size is on: there is nothing to narrow.
+    pub off: bool,
+}
+
+impl Thp {
+    /// Reads it below `dir`.  Each size may have a setting of its own.
+    pub fn read(dir: &Path) -> Self {
+        let enabled = choice(&dir.join("enabled"));
+        let sizes = fs::read_dir(dir).into_iter().flatten().flatten();
+        let on = |word: Option<String>| word.is_some_and(|w| w != "never" && w != "inherit");
+        let own = sizes
+            .filter(|size| {
+                size.file_name()
+                    .as_encoded_bytes()
+                    .starts_with(b"hugepages-")
+            })
+            .any(|size| on(choice(&size.path().join("enabled"))));
+        Thp {
+            off: !own && !on(enabled.clone()),
+            enabled,
+        }
+    }
+
+    /// That of the running machine.
+    pub fn of_this_machine() -> Self {
+        Self::read(Path::new(THP_SYSFS))
+    }
+
+    /// "transparent_hugepage/enabled is always"
+    pub fn text(&self) -> String {
+        let note = if self.off { ": nothing to narrow" } else { "" };
+        match &self.enabled {
+            Some(word) => format!("transparent_hugepage/enabled is {word}{note}"),
+            None => "this kernel has no transparent huge pages: nothing to narrow".to_owned(),
+        }
+    }
+}
+
 /// May khugepaged make huge pages of regions that are mostly empty? By default it
 /// takes one page for enough.
 pub fn khugepaged_fills(dir: &Path, page_shift: u32) -> bool {
@@ -193,6 +242,47 @@ mod tests {
         };
         assert_eq!(arm.mask_name(0), "64K");
         assert_eq!(arm.name(13), "512M");
+    }
+
+    #[test]
+    fn a_setting_is_off_when_every_size_is() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Thp::read(dir.path()).enabled, None);
+        assert!(Thp::read(dir.path()).text().contains("no transparent"));
+        let size = dir.path().join("hugepages-64kB");
+        fs::create_dir(&size).unwrap();
+        for (top, own, off) in [
+            (
+                "[always] madvise never",
+                "always [inherit] madvise never",
+                false,
+            ),
+            (
+                "always madvise [never]",
+                "always [inherit] madvise never",
+                true,
+            ),
+            (
+                "always madvise [never]",
+                "[always] inherit madvise never",
+                false,
+            ),
+            (
+                "always [madvise] never",
+                "always inherit madvise [never]",
+                false,
+            ),
+        ] {
+            fs::write(dir.path().join("enabled"), top).unwrap();
+            fs::write(size.join("enabled"), own).unwrap();
+            let thp = Thp::read(dir.path());
+            assert_eq!(thp.off, off, "{top}, {own}");
+            assert_eq!(thp.text().contains("nothing to narrow"), off);
+        }
+        assert_eq!(
+            Thp::read(dir.path()).text(),
+            "transparent_hugepage/enabled is madvise"
+        );
     }
 
     #[test]

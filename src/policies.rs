@@ -42,7 +42,7 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Policy>> {
     };
     let mut policies = Vec::new();
     for link in links {
-        // What goes away while it is looked at is left out.
+        // What goes away meanwhile is left out.
         let Ok(ops) = MapHandle::from_map_id(link.map_id) else {
             continue;
         };

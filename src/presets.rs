@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `--preset`: sets of option values for particular users.
+//! `--preset`: named sets of options.
 //!
-//! A preset is nothing but words of the command line that are added where the user
-//! gave none of his own: what it does is what its options do.
+//! A preset is nothing but words of the command line, added where the user gave none:
+//! it does what its options do.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,13 +16,13 @@ use crate::cli::{Cli, Command};
 use crate::errors::Result;
 use crate::orders;
 
-/// For whom.
+/// The presets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// A database judged by its latency, with snapshots by fork: no folio over 64K
+    /// For databases judged by latency, with snapshots by fork: folios up to 64K
     Database,
-    /// A host of many small processes: large folios only for who has grown
+    /// For hosts with many small processes: large folios only in cgroups that have grown
     SmallServices,
 }
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_ones_own_comes_first() {
+    fn an_option_given_overrides_the_preset() {
         for words in [
             "mthp_ext run --preset small-services --min-memory 1M",
             "mthp_ext run --min-memory=1M --preset=small-services",

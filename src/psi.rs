@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
+
 use crate::errors::{Context, Error, Result};
 
 /// The host's own pressure file.
@@ -23,7 +25,7 @@ pub fn file_of(cgroup: &Path, mount: &Path) -> PathBuf {
     }
 }
 
-/// Can the kernel tell pressure?  With `psi=0` the files may exist and refuse
+/// Does the kernel report pressure?  With `psi=0` the files may exist and refuse
 /// to be read.
 pub fn available(file: &Path) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.contains("total="))
@@ -45,26 +47,13 @@ impl Trigger {
     /// also makes a false first event (the kernel may seed a new trigger's
     /// window from the wrong counter) harmless.
     ///
+    /// `policy` needs the trigger, and is named where there is no PSI.
+    ///
     /// # Errors
     /// The very errno of the open or write that failed.
-    pub fn arm(file: &Path, threshold: Duration, window: Duration) -> Result<Self> {
+    pub fn arm(file: &Path, threshold: Duration, window: Duration, policy: &str) -> Result<Self> {
         let spec = format!("some {} {}", threshold.as_micros(), window.as_micros());
-        let refused = |e: io::Error| match e.raw_os_error() {
-            Some(libc_errno) if libc_errno == nix::errno::Errno::EACCES as i32 => {
-                Error::NoPrivilege {
-                    what: format!("write {}", file.display()),
-                }
-            }
-            Some(libc_errno) if libc_errno == nix::errno::Errno::EOPNOTSUPP as i32 => {
-                Error::NoPsi {
-                    policy: "reactive".to_owned(),
-                }
-            }
-            _ => Error::System {
-                what: format!("arming the PSI trigger '{spec}' on {}", file.display()),
-                source: e,
-            },
-        };
+        let refused = |e| refused(e, file, &spec, policy);
         let mut opened = OpenOptions::new()
             .read(true)
             .write(true)
@@ -79,6 +68,22 @@ impl Trigger {
                 .context(|| format!("arming the PSI trigger on {}", file.display()));
         }
         Ok(Trigger { file: opened })
+    }
+}
+
+/// The error for a trigger that could not be armed.
+fn refused(source: io::Error, file: &Path, spec: &str, policy: &str) -> Error {
+    match source.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EACCES) => Error::NoPrivilege {
+            what: format!("write {}", file.display()),
+        },
+        Some(Errno::EOPNOTSUPP) => Error::NoPsi {
+            policy: policy.to_owned(),
+        },
+        _ => Error::System {
+            what: format!("arming the PSI trigger '{spec}' on {}", file.display()),
+            source,
+        },
     }
 }
 
@@ -117,7 +122,13 @@ mod tests {
     #[test]
     fn a_failed_open_keeps_its_errno() {
         let second = Duration::from_secs(1);
-        let error = Trigger::arm(Path::new("/proc/absent/pressure"), second, second).unwrap_err();
+        let error = Trigger::arm(
+            Path::new("/proc/absent/pressure"),
+            second,
+            second,
+            "adaptive",
+        )
+        .unwrap_err();
         match error {
             Error::System { source, .. } => assert_eq!(source.kind(), io::ErrorKind::NotFound),
             other => panic!("{other}"),
@@ -125,10 +136,20 @@ mod tests {
     }
 
     #[test]
+    fn without_psi_the_running_policy_is_named() {
+        for policy in ["adaptive", "reactive"] {
+            let source = io::Error::from(Errno::EOPNOTSUPP);
+            let error = refused(source, Path::new(HOST), "some 1 2", policy);
+            assert_eq!(error.code(), 6);
+            assert!(error.to_string().contains(policy), "{error}");
+        }
+    }
+
+    #[test]
     fn the_trigger_is_one_write() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (threshold, window) = (Duration::from_millis(100), Duration::from_secs(1));
-        Trigger::arm(file.path(), threshold, window).unwrap();
+        Trigger::arm(file.path(), threshold, window, "adaptive").unwrap();
         assert_eq!(fs::read(file.path()).unwrap(), b"some 100000 1000000\0");
     }
 }

@@ -14,18 +14,18 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use crate::abi;
 use crate::carrier::Carrier;
-use crate::cgroup::{Cgroup, Names};
+use crate::cgroup::{self, Cgroup, Names};
 use crate::cli::RunArgs;
 use crate::errors::{Context, Error, Result};
-use crate::events::{Line, Log};
+use crate::events::{End, Line, Log};
 use crate::loader::Attached;
-use crate::orders::Sizes;
+use crate::orders::{Sizes, Thp};
 use crate::psi::{self, Trigger};
 use crate::support;
 
 /// Scans per window after a PSI event.  The trigger's window slides and the
 /// scan's does not, so an event can come while the scan still sees only part of
-/// the stall; the next look should then not be a whole window away.
+/// the stall; the next scan should then not be a whole window away.
 const ALERT_SCANS: u32 = 10;
 
 /// What woke the loop.
@@ -54,8 +54,8 @@ impl Source {
 }
 
 /// Why the loop ended without an error.
-enum End {
-    Signal,
+enum Ended {
+    By(Signal),
     RootRemoved,
 }
 
@@ -88,7 +88,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
     let trigger = match args.policy.needs_psi() {
-        true => Some(Trigger::arm(&pressure_file, args.threshold, args.window)?),
+        true => Some(Trigger::arm(
+            &pressure_file,
+            args.threshold,
+            args.window,
+            args.policy.name(),
+        )?),
         false => None,
     };
     let attached = Attached::new(args, &carrier, &root)?;
@@ -102,13 +107,17 @@ pub fn main(args: &RunArgs) -> Result<()> {
             .map_err(|source| Error::Output { source })
     };
     let names = Names::new(&root.mount);
+    let at = names.of_path(&root.path);
+    let thp = Thp::of_this_machine();
     print(&Line::Attached {
         t_ms: now_ms(),
         policy: args.policy.name(),
-        root: names.of_path(&root.path),
+        root: at.clone(),
         cgroup_id: root.id,
         link_id: attached.link_id()?,
         load_ms: u64::try_from(attached.load_time.as_millis()).unwrap_or(u64::MAX),
+        setting: thp.text(),
+        thp: thp.enabled,
     })?;
 
     let end = serve(
@@ -121,17 +130,24 @@ pub fn main(args: &RunArgs) -> Result<()> {
         &print,
     );
     attached.detach();
-    let (why, result) = match end {
-        Ok(End::Signal) => ("signal", Ok(())),
-        Ok(End::RootRemoved) => ("root-removed", Err(Error::RootRemoved { path: root.path })),
-        Err(error) => ("error", Err(error)),
+    let (why, signal, result) = match end {
+        Ok(Ended::By(signal)) => (End::Signal, Some(signal.as_str()), Ok(())),
+        Ok(Ended::RootRemoved) => {
+            let error = Error::RootRemoved { path: root.path };
+            (End::RootRemoved, None, Err(error))
+        }
+        Err(error) => (End::Error, None, Err(error)),
     };
-    let said = print(&Line::Detached {
+    let printed = print(&Line::Detached {
         t_ms: now_ms(),
+        policy: args.policy.name(),
+        root: at,
         why,
+        signal,
+        thp: Thp::of_this_machine().enabled,
     });
-    // What ended the loop matters more than that it could not be told.
-    result.and(said)
+    // What ended the loop matters more than a line that could not be printed.
+    result.and(printed)
 }
 
 /// Gives back what loading took: the kernel's symbols and types are read then, once.  The
@@ -172,7 +188,7 @@ fn serve(
     signals: &SignalFd,
     names: &Names,
     print: &dyn Fn(&Line) -> Result<()>,
-) -> Result<End> {
+) -> Result<Ended> {
     let sizes = Sizes::of_this_machine();
     let failed: RefCell<Option<Error>> = RefCell::new(None);
     let mut builder = RingBufferBuilder::new();
@@ -180,7 +196,12 @@ fn serve(
         let Some(event) = abi::from_bytes::<abi::Event>(bytes) else {
             return 0;
         };
-        let line = Line::decision(&event, names.of_id(event.cgroup_id), &sizes);
+        let limit = (event.headroom_bytes != abi::NO_LIMIT)
+            .then(|| names.path_of_id(event.cgroup_id))
+            .flatten()
+            .and_then(|dir| cgroup::nearest_limit(&dir, names, 0, &attached.tunables));
+        let name = names.of_id(event.cgroup_id);
+        let line = Line::decision(&event, name, limit, &attached.tunables, &sizes);
         match print(&line) {
             Ok(()) => 0,
             Err(e) => {
@@ -250,10 +271,10 @@ fn serve(
                 .events()
                 .intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
             match Source::from_data(event.data()) {
-                Some(Source::Link) => return Ok(End::RootRemoved),
+                Some(Source::Link) => return Ok(Ended::RootRemoved),
                 Some(Source::Signal) => {
                     consume()?;
-                    return Ok(End::Signal);
+                    return Ok(Ended::By(received(signals)));
                 }
                 // The trigger fails when its file goes away: with the root, or
                 // because somebody switched PSI off there (cgroup.pressure).
@@ -265,7 +286,7 @@ fn serve(
                             policy: args.policy.name().to_owned(),
                         })
                     } else {
-                        Ok(End::RootRemoved)
+                        Ok(Ended::RootRemoved)
                     };
                 }
                 Some(Source::Pressure) => {
@@ -296,7 +317,15 @@ fn serve(
     }
 }
 
-/// A timer that was reset between wake-up and read has nothing to tell.
+/// The signal that made the descriptor readable.
+fn received(signals: &SignalFd) -> Signal {
+    let info = signals.read_signal().ok().flatten();
+    info.and_then(|info| i32::try_from(info.ssi_signo).ok())
+        .and_then(|number| Signal::try_from(number).ok())
+        .unwrap_or(Signal::SIGTERM)
+}
+
+/// A timer that was reset between wake-up and read has nothing to report.
 fn not_again(error: nix::errno::Errno) -> nix::Result<()> {
     if error == nix::errno::Errno::EAGAIN {
         Ok(())

@@ -14,22 +14,25 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
-use crate::abi::{self, CgroupState, Facts, NR_REASONS, Tunables};
+use crate::abi::{self, CgroupState, Facts, NR_REASONS, Stall, Tunables};
 use crate::answer;
 use crate::carrier::Carrier;
-use crate::cgroup::{self, Cgroup, Names};
+use crate::cgroup::{self, Cgroup, Limit, Names};
 use crate::decide;
 use crate::errors::Result;
 use crate::events::Orders;
 use crate::neighbours;
-use crate::orders::Sizes;
+use crate::orders::{Sizes, Thp};
 use crate::policies::{self, Policy};
+use crate::reasons::Numbers;
 use crate::settings::Settings;
 use crate::units::{number_in, show_duration, show_size};
 
 /// The whole answer.
 #[derive(Debug, Serialize)]
 struct Report {
+    /// transparent_hugepage/enabled, which the policies narrow.
+    thp: Option<String>,
     policies: Vec<PolicyLine>,
     neighbours: neighbours::Host,
     cgroups: Vec<CgroupLine>,
@@ -44,8 +47,8 @@ struct PolicyLine {
     link_id: u32,
     map_id: u32,
     prog_id: u32,
-    /// False for a program that is not of this version of mthp_ext: what it
-    /// decides cannot be told.
+    /// False for a program of another version of mthp_ext: its decisions cannot
+    /// be read.
     readable: bool,
     rules: Vec<&'static str>,
     settings: Option<Settings>,
@@ -59,6 +62,8 @@ struct CgroupLine {
     allowed: String,
     why: &'static str,
     rules: Vec<&'static str>,
+    /// Each of them in words, with its numbers.
+    reasons: Vec<String>,
     orders: Orders,
     pressure: bool,
     stall_ms: u64,
@@ -70,15 +75,17 @@ struct CgroupLine {
     calm_windows: u32,
     memory_bytes: Option<u64>,
     headroom_bytes: Option<u64>,
-    /// Of that, page cache that would make room.
+    /// The limit that it is measured to.
+    limit: Option<Limit>,
+    /// Of that headroom, page cache that would make room.
     cache_bytes: u64,
     /// What the host could still give out when this cgroup last asked.
     host_bytes: Option<u64>,
     #[serde(flatten)]
     huge: neighbours::Group,
-    /// Requests the policies were asked about, by reason.
+    /// Requests that the policies decided, by reason.
     asked: BTreeMap<&'static str, u64>,
-    /// Those they narrowed, by reason and by the first rule that did.
+    /// Those that they narrowed, by reason and by the first rule that did.
     narrowed: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
 }
 
@@ -86,35 +93,40 @@ struct CgroupLine {
 struct Verdict {
     orders: [u64; NR_REASONS],
     rules: u32,
+    reasons: Vec<String>,
+    limit: Option<Limit>,
     state: Option<CgroupState>,
     facts: Facts,
 }
 
 /// Judges a cgroup as the policy's program does; `inherited` is the pressure
 /// verdict of the nearest scanned ancestor.
-fn judge(policy: &Policy, dir: &Path, mount: &Path, inherited: bool) -> Option<Verdict> {
+fn judge(policy: &Policy, dir: &Path, names: &Names, inherited: bool) -> Option<Verdict> {
     let tunables = policy.tunables.as_ref()?;
     let state = state_of(policy, dir);
     let current = dir
         .ancestors()
-        .take_while(|d| d.starts_with(mount))
+        .take_while(|d| d.starts_with(names.mount()))
         .find_map(|d| number_in(&d.join("memory.current")));
-    let facts = facts_of(
-        state.as_ref(),
-        inherited,
-        current,
-        cgroup::headroom(
-            dir,
-            mount,
-            state.as_ref().map_or(0, |s| s.cache_bytes),
-            tunables,
-        ),
-        tunables,
-    );
+    let cache = state.as_ref().map_or(0, |s| s.cache_bytes);
+    let limit = cgroup::nearest_limit(dir, names, cache, tunables);
+    let headroom = limit.as_ref().map(|limit| limit.left_bytes);
+    let facts = facts_of(state.as_ref(), inherited, current, headroom, tunables);
     let (orders, rules) = decide::decide(&facts, tunables);
+    let known = |bytes: u64| (bytes != abi::NO_LIMIT).then_some(bytes);
+    let numbers = Numbers {
+        tunables,
+        stall: state.as_ref().map_or_else(Stall::default, |s| s.stall),
+        memory_bytes: (facts.memory_known != 0).then_some(facts.memory_bytes),
+        headroom_bytes: headroom,
+        host_bytes: known(facts.host_bytes),
+        limit: limit.as_ref(),
+    };
     Some(Verdict {
         orders,
         rules,
+        reasons: numbers.reasons(rules),
+        limit,
         state,
         facts,
     })
@@ -157,12 +169,7 @@ fn state_of(policy: &Policy, dir: &Path) -> Option<CgroupState> {
 }
 
 /// Puts together what all policies on the path say about each cgroup.
-fn cgroup_lines(
-    policies: &[Policy],
-    names: &Names,
-    mount: &Path,
-    sizes: &Sizes,
-) -> Vec<CgroupLine> {
+fn cgroup_lines(policies: &[Policy], names: &Names, sizes: &Sizes) -> Vec<CgroupLine> {
     let mut lines: BTreeMap<PathBuf, CgroupLine> = BTreeMap::new();
     for policy in policies {
         let Some(root) = names.path_of_id(policy.link.cgroup_id) else {
@@ -175,7 +182,7 @@ fn cgroup_lines(
                 .and_then(|up| pressure.get(up))
                 .copied()
                 .unwrap_or_default();
-            let Some(verdict) = judge(policy, dir, mount, inherited) else {
+            let Some(verdict) = judge(policy, dir, names, inherited) else {
                 return;
             };
             pressure.insert(dir.to_owned(), verdict.facts.pressure != 0);
@@ -196,6 +203,7 @@ impl CgroupLine {
             allowed: String::new(),
             why: "none",
             rules: Vec::new(),
+            reasons: Vec::new(),
             orders: [u64::MAX; NR_REASONS].into(),
             pressure: false,
             stall_ms: 0,
@@ -204,6 +212,7 @@ impl CgroupLine {
             calm_windows: 0,
             memory_bytes: None,
             headroom_bytes: None,
+            limit: None,
             cache_bytes: 0,
             host_bytes: None,
             huge: neighbours::Group::read(dir),
@@ -227,12 +236,18 @@ impl CgroupLine {
                 self.rules.push(rule);
             }
         }
+        for reason in &verdict.reasons {
+            if !self.reasons.contains(reason) {
+                self.reasons.push(reason.clone());
+            }
+        }
         self.rules
             .sort_by_key(|rule| decide::RULES.iter().position(|r| r == rule));
         self.why = self.rules.first().copied().unwrap_or("none");
         self.pressure |= verdict.facts.pressure != 0;
         if verdict.facts.headroom_bytes != abi::NO_LIMIT {
             self.headroom_bytes = Some(verdict.facts.headroom_bytes);
+            self.limit.clone_from(&verdict.limit);
         }
         if verdict.facts.host_bytes != abi::NO_LIMIT {
             self.host_bytes = Some(verdict.facts.host_bytes);
@@ -263,17 +278,10 @@ impl CgroupLine {
         }
     }
 
-    /// The rules that narrow; of a verdict that is held also how far it is from its end.
     fn why_text(&self) -> String {
-        let names = self.rules.iter().map(|rule| match *rule {
-            "pressure" if self.hold_windows > 1 => {
-                format!("pressure({}/{})", self.calm_windows, self.hold_windows)
-            }
-            other => other.to_owned(),
-        });
-        match names.collect::<Vec<_>>() {
-            none if none.is_empty() => "-".to_owned(),
-            some => some.join("+"),
+        match self.reasons.as_slice() {
+            [] => "-".to_owned(),
+            reasons => reasons.join("; "),
         }
     }
 
@@ -303,33 +311,44 @@ fn policy_line(policy: &Policy, names: &Names) -> PolicyLine {
 }
 
 fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let setting = report.thp.as_deref().unwrap_or("missing in this kernel");
     if report.policies.is_empty() {
-        return writeln!(out, "no policy is attached");
+        return writeln!(
+            out,
+            "no policy is attached; transparent_hugepage/enabled applies: {setting}"
+        );
     }
     for p in &report.policies {
-        let what = match &p.settings {
-            Some(settings) => settings.text(&p.rules),
-            None => "not of this version of mthp_ext: what it decides cannot be told".to_owned(),
-        };
-        writeln!(
-            out,
-            "{} on {} (link {}): {what}",
-            p.policy, p.root, p.link_id
-        )?;
+        match p.cgroup_id {
+            0 => writeln!(out, "policy {} (link {}): detached", p.policy, p.link_id)?,
+            id => writeln!(
+                out,
+                "policy {} attached to {} (cgroup {id}, link {})",
+                p.policy, p.root, p.link_id
+            )?,
+        }
+        match &p.settings {
+            Some(settings) => settings.text(&p.rules, out)?,
+            None => writeln!(
+                out,
+                "  loaded by another version of mthp_ext: its decisions cannot be read"
+            )?,
+        }
     }
-    writeln!(out, "{}", report.neighbours.text())?;
+    writeln!(out, "\ntransparent_hugepage/enabled: {setting}")?;
+    writeln!(out, "{}\n", report.neighbours.text())?;
     let or_dash = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), show_size);
     let mut rows = vec![
         [
             "CGROUP",
             "ALLOWED",
-            "WHY",
             "STALL",
             "ANON+SHMEM",
             "HEADROOM",
             "HUGE",
-            "ASKED",
+            "REQUESTS",
             "NARROWED",
+            "WHY",
         ]
         .map(str::to_owned),
     ];
@@ -337,39 +356,38 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         [
             c.cgroup.clone(),
             c.allowed.clone(),
-            c.why_text(),
             show_duration(c.stall_ms * 1_000_000),
             or_dash(c.memory_bytes),
             or_dash(c.headroom_bytes.into_iter().chain(c.host_bytes).min()),
             c.huge.anon_thp_text(),
             c.asked.values().sum::<u64>().to_string(),
             c.narrowed_total().to_string(),
+            c.why_text(),
         ]
     }));
     table(&rows, out)
 }
 
-/// Columns as wide as their widest cell; words to the left, numbers to the right.
-fn table(rows: &[[String; 9]], out: &mut impl Write) -> io::Result<()> {
-    const WORDS: usize = 3;
+/// Columns as wide as their widest cell; numbers to the right, words to the left.
+fn table<const N: usize>(rows: &[[String; N]], out: &mut impl Write) -> io::Result<()> {
+    const NUMBERS: std::ops::Range<usize> = 2..8;
     let width = |column: usize| {
         rows.iter()
             .map(|r| r[column].chars().count())
             .max()
             .unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..9).map(width).collect();
-    writeln!(out)?;
+    let widths: Vec<usize> = (0..N).map(width).collect();
     for row in rows {
         let cells: Vec<String> = row
             .iter()
             .zip(&widths)
             .enumerate()
             .map(|(i, (cell, &w))| {
-                if i < WORDS {
-                    format!("{cell:<w$}")
-                } else {
+                if NUMBERS.contains(&i) {
                     format!("{cell:>w$}")
+                } else {
+                    format!("{cell:<w$}")
                 }
             })
             .collect();
@@ -388,9 +406,10 @@ pub fn main(json: bool) -> Result<()> {
     let policies = policies::attached(&carrier)?;
     let names = Names::new(&root.mount);
     let report = Report {
+        thp: Thp::of_this_machine().enabled,
         policies: policies.iter().map(|p| policy_line(p, &names)).collect(),
         neighbours: neighbours::Host::read(),
-        cgroups: cgroup_lines(&policies, &names, &root.mount, &Sizes::of_this_machine()),
+        cgroups: cgroup_lines(&policies, &names, &Sizes::of_this_machine()),
     };
     answer::print(&report, json, text)
 }
@@ -404,39 +423,23 @@ mod tests {
         page_shift: 12,
     };
 
-    const HERE: Tunables = Tunables {
-        page_shift: 12,
-        magic: abi::MAGIC,
-        abi: abi::ABI,
-        rules: 0,
-        max_order: [abi::NO_MAX_ORDER; NR_REASONS],
-        count_cache: 0,
-        narrow_advised: 0,
-        psi_full: 1,
-        limit_share: 512,
-        bind_khugepaged: 0,
-        largest_pages: 512,
-        max_hold: 1,
-        narrow_collapse: 0,
-        threshold_ns: 0,
-        calm_ns: 0,
-        window_ns: 0,
-        min_memory: 0,
-        headroom_factor: 1024,
-        host_factor: 64,
-        sparse_bytes: 0,
-        sparse_share: 512,
-        look_mask: 15,
-        pressure_order: 0,
-        pad: 0,
-    };
+    /// The defaults, on a machine with 4 KiB pages and 2 MiB folios.
+    fn here() -> Tunables {
+        Tunables {
+            page_shift: 12,
+            largest_pages: 512,
+            ..*decide::defaults()
+        }
+    }
 
     fn verdict(orders: [u64; 4], rules: u32) -> Verdict {
         Verdict {
             orders,
             rules,
+            reasons: Vec::new(),
+            limit: None,
             state: None,
-            facts: facts_of(None, false, None, Some(1 << 20), &HERE),
+            facts: facts_of(None, false, None, Some(1 << 20), &here()),
         }
     }
 
@@ -463,15 +466,15 @@ mod tests {
             memory_known: 1,
             ..CgroupState::default()
         };
-        let facts = facts_of(Some(&state), false, Some(5 << 20), None, &HERE);
+        let facts = facts_of(Some(&state), false, Some(5 << 20), None, &here());
         assert_eq!(facts.memory_bytes, 4 << 20);
-        let shrunk = facts_of(Some(&state), false, Some(1 << 20), None, &HERE);
+        let shrunk = facts_of(Some(&state), false, Some(1 << 20), None, &here());
         assert_eq!(shrunk.memory_bytes, 1 << 20);
     }
 
     #[test]
     fn a_cgroup_not_met_yet_inherits_pressure_only() {
-        let facts = facts_of(None, true, Some(0), None, &HERE);
+        let facts = facts_of(None, true, Some(0), None, &here());
         assert_eq!(
             (facts.pressure, facts.memory_known, facts.populated),
             (1, 0, 0)
@@ -480,23 +483,30 @@ mod tests {
     }
 
     #[test]
-    fn a_held_verdict_shows_its_end() {
+    fn reasons_of_all_policies_are_shown_once_each() {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
         assert_eq!(line.why_text(), "-");
-        line.rules = vec!["pressure", "small"];
-        line.hold_windows = 1;
-        assert_eq!(line.why_text(), "pressure+small");
-        (line.hold_windows, line.calm_windows) = (8, 3);
-        assert_eq!(line.why_text(), "pressure(3/8)+small");
+        let said = |reasons: &[&str]| Verdict {
+            reasons: reasons.iter().map(|&r| r.to_owned()).collect(),
+            ..verdict([0; 4], 1)
+        };
+        line.add(&said(&["pressure: a", "small: b"]), &X86);
+        line.add(&said(&["pressure: a", "headroom: c"]), &X86);
+        assert_eq!(line.why_text(), "pressure: a; small: b; headroom: c");
     }
 
     #[test]
     fn the_table_is_aligned() {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        line.add(&verdict([!1; 4], 0), &X86);
+        let narrowed = Verdict {
+            reasons: vec!["headroom: little".to_owned()],
+            ..verdict([0xff, 0xff, 0xff, !1], 1 << 3)
+        };
+        line.add(&narrowed, &X86);
         let report = Report {
+            thp: Some("always".to_owned()),
             policies: vec![PolicyLine {
                 policy: "adaptive".to_owned(),
                 root: "/".to_owned(),
@@ -511,14 +521,42 @@ mod tests {
             neighbours: neighbours::Host::read(),
             cgroups: vec![line],
         };
-        let mut out = Vec::new();
-        text(&report, &mut out).unwrap();
-        let out = String::from_utf8(out).unwrap();
+        let out = printed(&report);
         let lines: Vec<&str> = out.lines().collect();
-        let [.., head, row] = lines[..] else {
+        let [first, second, .., head, row] = lines[..] else {
             panic!("{out}");
         };
-        assert_eq!(head.find("WHY"), row.find("-"));
-        assert!(row.starts_with("/       all"), "{out}");
+        assert_eq!(first, "policy adaptive attached to / (cgroup 1, link 2)");
+        assert!(second.contains("another version"), "{out}");
+        assert!(
+            out.contains("\ntransparent_hugepage/enabled: always\n"),
+            "{out}"
+        );
+        assert_eq!(head.find("WHY"), row.rfind("headroom: little"));
+        assert!(row.starts_with("/       512K-max  "), "{out}");
+        assert_eq!(
+            head.find("NARROWED").map(|at| at + 8),
+            row.find("  headroom")
+        );
+    }
+
+    #[test]
+    fn without_a_policy_the_setting_is_named() {
+        let report = Report {
+            thp: Some("madvise".to_owned()),
+            policies: Vec::new(),
+            neighbours: neighbours::Host::read(),
+            cgroups: Vec::new(),
+        };
+        assert_eq!(
+            printed(&report),
+            "no policy is attached; transparent_hugepage/enabled applies: madvise\n"
+        );
+    }
+
+    fn printed(report: &Report) -> String {
+        let mut out = Vec::new();
+        text(report, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
     }
 }

@@ -12,7 +12,8 @@ use crate::answer;
 use crate::carrier::{Abilities, Carrier};
 use crate::cgroup::{self, Cgroup};
 use crate::errors::Result;
-use crate::{orders, psi};
+use crate::orders::Thp;
+use crate::psi;
 
 /// `uname -r`.
 pub fn release() -> String {
@@ -30,7 +31,7 @@ pub struct Facts {
     pub cgroup2: bool,
     /// The kernel has BTF.
     pub btf: bool,
-    /// What the BTF tells.
+    /// What the BTF shows.
     pub abilities: Abilities,
     /// The memory controller is on cgroup v2.
     pub memory: bool,
@@ -38,12 +39,12 @@ pub struct Facts {
     pub psi: bool,
     /// This process may load and attach.
     pub privileged: bool,
-    /// transparent_hugepage/enabled: what the policy narrows.
-    pub thp: Option<String>,
+    /// The setting that a policy narrows.
+    pub thp: Thp,
 }
 
 impl Facts {
-    /// Looks at the running system, with its cgroups at `mount`.
+    /// Reads the running system, with its cgroups at `mount`.
     pub fn gather(mount: &Path) -> Self {
         let carrier = Carrier::probe().ok();
         let cgroup = Cgroup::open(mount).ok();
@@ -55,15 +56,9 @@ impl Facts {
             memory: cgroup.is_some_and(|c| c.require_memory().is_ok()),
             psi: psi::available(&psi::file_of(mount, mount)),
             privileged: privileged(),
-            thp: setting(&Path::new(orders::THP_SYSFS).join("enabled")),
+            thp: Thp::of_this_machine(),
         }
     }
-}
-
-/// The word in brackets of a sysfs choice.
-fn setting(file: &Path) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
 
 /// Capability numbers (linux/capability.h).
@@ -83,18 +78,28 @@ fn effective_caps(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
+/// The bit of a capability in a set.
+fn bit(cap: u32) -> u64 {
+    1 << cap
+}
+
 fn enough(caps: u64) -> bool {
-    let has = |cap: u32| caps & (1 << cap) != 0;
+    let has = |cap: u32| caps & bit(cap) != 0;
     // The two BPF capabilities were split off CAP_SYS_ADMIN, which still covers
     // them; without CAP_SYS_RESOURCE a PSI trigger must have a 2 s window.
     has(CAP_SYS_RESOURCE) && (has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)))
 }
 
-/// One line of the table: an ability, where it comes from, who needs it.
+/// A kernel with all of the series.
+const KERNEL: &str = "install a kernel with the mthp_ext series (docs/install.md); \
+     to try mthp_ext without one, run `make demo`";
+
+/// One line of the table: an ability, where it comes from, how to get it.
 struct Feature {
     name: &'static str,
     what: &'static str,
     from: &'static str,
+    remedy: &'static str,
     /// Exit code of `support` without it; 0: everything works, only less well.
     code: u8,
     has: fn(&Facts) -> bool,
@@ -105,7 +110,9 @@ const FEATURES: &[Feature] = &[
     Feature {
         name: "cgroup2",
         what: "a cgroup v2 hierarchy to attach to",
-        from: "mount -t cgroup2, or systemd.unified_cgroup_hierarchy=1",
+        from: "a mount of type cgroup2 at /sys/fs/cgroup",
+        remedy: "boot with systemd.unified_cgroup_hierarchy=1; \
+                 where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`",
         code: 10,
         has: |f| f.cgroup2,
     },
@@ -113,6 +120,7 @@ const FEATURES: &[Feature] = &[
         name: "btf",
         what: "type information, by which the programs find kernel fields",
         from: "CONFIG_DEBUG_INFO_BTF=y",
+        remedy: KERNEL,
         code: 11,
         has: |f| f.btf,
     },
@@ -120,6 +128,7 @@ const FEATURES: &[Feature] = &[
         name: "hook",
         what: "struct bpf_mthp_ops with mthp_choose",
         from: "patch 'mm: let BPF policies narrow the orders of anonymous large folios', CONFIG_BPF_TRANSPARENT_HUGEPAGE=y",
+        remedy: KERNEL,
         code: 5,
         has: |f| f.abilities.hook,
     },
@@ -127,48 +136,56 @@ const FEATURES: &[Feature] = &[
         name: "cgroup-links",
         what: "struct_ops links on cgroups (BPF_F_CGROUP_FD)",
         from: "patch 'bpf: attach struct_ops maps to cgroups through links'",
+        remedy: KERNEL,
         code: 5,
         has: |f| f.abilities.cgroup_links,
     },
     Feature {
         name: "psi-kfuncs",
-        what: "bpf_cgroup_flush_stats and bpf_cgroup_stall, for the pressure rule",
+        what: "bpf_cgroup_flush_stats and bpf_cgroup_stall, for the rule pressure",
         from: "patch 'bpf: add kfuncs to read the pressure stall totals of a cgroup'",
+        remedy: KERNEL,
         code: 5,
         has: |f| f.abilities.stall,
     },
     Feature {
         name: "memcg-kfuncs",
-        what: "bpf_mem_cgroup_page_state and others, for the small-cgroup rule",
-        from: "mm/bpf_memcontrol.c, there in Linux 7.3; CONFIG_MEMCG=y",
+        what: "bpf_mem_cgroup_page_state and others, for the rule small",
+        from: "mm/bpf_memcontrol.c of Linux 7.3, CONFIG_MEMCG=y",
+        remedy: KERNEL,
         code: 5,
         has: |f| f.abilities.memcg,
     },
     Feature {
         name: "swapin-reason",
-        what: "swap-in told apart from other faults",
+        what: "swap-in as a reason of its own; without it swap-in counts as fault",
         from: "patch 'mm: give swap-in its own reason in thp_vma_allowable_orders()'",
+        remedy: KERNEL,
         code: 0,
         has: |f| f.abilities.swapin,
     },
     Feature {
         name: "memory-controller",
         what: "the memory controller on cgroup v2, for sizes and limits",
-        from: "CONFIG_MEMCG=y, no cgroup_disable=memory, not on cgroup v1",
+        from: "CONFIG_MEMCG=y",
+        remedy: "boot without cgroup_disable=memory; where the controller is on cgroup v1, \
+                 boot with systemd.unified_cgroup_hierarchy=1",
         code: 7,
         has: |f| f.memory,
     },
     Feature {
         name: "psi",
-        what: "pressure stall information, for the pressure rule",
-        from: "CONFIG_PSI=y, psi=1",
+        what: "pressure stall information, for the policies adaptive and reactive",
+        from: "CONFIG_PSI=y",
+        remedy: "boot with psi=1, or use `--policy headroom`",
         code: 6,
         has: |f| f.psi,
     },
     Feature {
         name: "privilege",
         what: "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and CAP_SYS_RESOURCE",
-        from: "root",
+        from: "root, or a file or service with these capabilities",
+        remedy: "run mthp_ext as root",
         code: 4,
         has: |f| f.privileged,
     },
@@ -181,6 +198,7 @@ pub struct Line {
     present: bool,
     what: &'static str,
     from: &'static str,
+    remedy: &'static str,
 }
 
 /// The whole answer.
@@ -191,7 +209,11 @@ pub struct Report {
     /// Exit code: 0, or that of docs/exit-codes.md.
     pub exit_code: u8,
     kernel: String,
+    /// transparent_hugepage/enabled.
     thp: Option<String>,
+    /// The same in words.
+    #[serde(skip)]
+    setting: String,
     policies: Vec<&'static str>,
     features: Vec<Line>,
 }
@@ -205,6 +227,7 @@ pub fn judge(facts: &Facts) -> Report {
             present: (f.has)(facts),
             what: f.what,
             from: f.from,
+            remedy: f.remedy,
         })
         .collect();
     let lack = FEATURES.iter().find(|f| f.code != 0 && !(f.has)(facts));
@@ -225,31 +248,36 @@ pub fn judge(facts: &Facts) -> Report {
         verdict: lack.map_or("full", |f| f.name),
         exit_code: lack.map_or(0, |f| f.code),
         kernel: facts.release.clone(),
-        thp: facts.thp.clone(),
+        thp: facts.thp.enabled.clone(),
+        setting: facts.thp.text(),
         policies,
         features,
     }
 }
 
 fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
-    writeln!(out, "kernel {}", report.kernel)?;
-    if let Some(thp) = &report.thp {
-        let note = if thp == "never" {
-            " (nothing to narrow)"
-        } else {
-            ""
-        };
-        writeln!(out, "transparent_hugepage/enabled: {thp}{note}")?;
-    }
+    writeln!(out, "kernel {}; {}", report.kernel, report.setting)?;
     for line in &report.features {
         let mark = if line.present { "yes" } else { "NO" };
         writeln!(out, "{mark:>5}  {:18} {}", line.name, line.what)?;
         if !line.present {
-            writeln!(out, "{:26} needs: {}", "", line.from)?;
+            writeln!(out, "{:25} comes with {}", "", line.from)?;
+        }
+    }
+    let missing = || report.features.iter().filter(|line| !line.present);
+    let names: Vec<&str> = missing().map(|line| line.name).collect();
+    if !names.is_empty() {
+        writeln!(out, "missing: {}", names.join(", "))?;
+    }
+    let mut remedies: Vec<&str> = Vec::new();
+    for line in missing() {
+        if !remedies.contains(&line.remedy) {
+            remedies.push(line.remedy);
+            writeln!(out, "  remedy: {}", line.remedy)?;
         }
     }
     match report.policies.as_slice() {
-        [] => writeln!(out, "no policy can run here: {} is missing", report.verdict),
+        [] => writeln!(out, "no policy can run here"),
         list => writeln!(out, "policies that can run here: {}", list.join(", ")),
     }
 }
@@ -283,7 +311,10 @@ mod tests {
             memory: true,
             psi: true,
             privileged: true,
-            thp: Some("always".to_owned()),
+            thp: Thp {
+                enabled: Some("always".to_owned()),
+                off: false,
+            },
         }
     }
 
@@ -319,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn without_psi_only_headroom_can_run() {
+    fn without_psi_two_policies_can_run() {
         let report = judge(&Facts {
             psi: false,
             ..full()
@@ -342,28 +373,55 @@ mod tests {
     fn capabilities_are_read_from_the_status_file() {
         let all = effective_caps("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();
         assert!(enough(all));
-        assert!(!enough(all & !(1 << CAP_SYS_RESOURCE)));
+        assert!(!enough(all & !bit(CAP_SYS_RESOURCE)));
         assert!(enough(
-            1 << CAP_BPF | 1 << CAP_PERFMON | 1 << CAP_SYS_RESOURCE
+            bit(CAP_BPF) | bit(CAP_PERFMON) | bit(CAP_SYS_RESOURCE)
         ));
-        assert!(!enough(1 << CAP_BPF | 1 << CAP_SYS_RESOURCE));
+        assert!(!enough(bit(CAP_BPF) | bit(CAP_SYS_RESOURCE)));
         assert_eq!(effective_caps("CapEff:\tnone\n"), None);
         assert_eq!(effective_caps(""), None);
     }
 
-    #[test]
-    fn text_names_what_is_missing_and_where_it_comes_from() {
+    fn shown(facts: &Facts) -> String {
         let mut out = Vec::new();
-        text(
-            &judge(&Facts {
-                psi: false,
-                ..full()
-            }),
-            &mut out,
-        )
-        .unwrap();
-        let out = String::from_utf8(out).unwrap();
-        assert!(out.contains("NO  psi"), "{out}");
-        assert!(out.contains("psi=1"), "{out}");
+        text(&judge(facts), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_names_what_is_missing_and_the_remedy() {
+        let out = shown(&Facts {
+            psi: false,
+            ..full()
+        });
+        assert!(out.contains("   NO  psi "), "{out}");
+        assert!(
+            out.ends_with(
+                "missing: psi\n  remedy: boot with psi=1, or use `--policy headroom`\n\
+                 policies that can run here: headroom, fixed\n"
+            ),
+            "{out}"
+        );
+        let out = shown(&full());
+        assert!(!out.contains("missing"), "{out}");
+        assert!(
+            out.starts_with("kernel 7.3.4; transparent_hugepage/enabled is always\n"),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn a_stock_kernel_gets_one_remedy_for_all_of_it() {
+        let out = shown(&Facts {
+            abilities: Abilities::default(),
+            ..full()
+        });
+        assert!(
+            out.contains("missing: hook, cgroup-links, psi-kfuncs, memcg-kfuncs, swapin-reason\n"),
+            "{out}"
+        );
+        assert_eq!(out.matches("remedy:").count(), 1, "{out}");
+        assert!(out.contains("docs/install.md"), "{out}");
+        assert!(out.ends_with("no policy can run here\n"), "{out}");
     }
 }

@@ -70,12 +70,12 @@ fn small_at_fault_and_huge_later() {
             "resident_later": end, "huge_dense": dense.huge(), "huge_sparse": huge,
         }));
         assert_eq!(dense.huge(), MEMORY, "max_ptes_none = {none}");
-        let told = status_of(&group);
-        assert_eq!(told["anon_thp_bytes"], MEMORY + huge, "{told}");
-        assert_eq!(told["thp_faults"], 0, "{told}");
+        let line = status_of(&group);
+        assert_eq!(line["anon_thp_bytes"], MEMORY + huge, "{line}");
+        assert_eq!(line["thp_faults"], 0, "{line}");
         // The second round adds to what the first one counted.
         let collapses = if none == 0 { MEMORY } else { 3 * MEMORY } / (2 * MIB);
-        assert_eq!(told["thp_collapses"], collapses, "{told}");
+        assert_eq!(line["thp_collapses"], collapses, "{line}");
         // Holes are filled where the administrator allows it, and only there.
         assert_eq!(huge, if none == 0 { 0 } else { MEMORY });
         assert_eq!(end == start, none == 0);
@@ -115,7 +115,7 @@ fn nothing_creeps_past_the_mask() {
     }
 }
 
-/// It asks once for each mapping and looks at no page.
+/// It asks once for each mapping and reads no page.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_closed_cgroup_costs_khugepaged_next_to_nothing() {
@@ -131,7 +131,7 @@ fn a_closed_cgroup_costs_khugepaged_next_to_nothing() {
     let trace = Trace::start();
     finish_scan();
     let closed = trace.scans();
-    // Nobody else in the guest has as many pages to look at.
+    // No other process in the guest has as many pages to scan.
     let most = closed.iter().map(|scan| scan.progress).max().unwrap();
     assert!(most < CLOSED / 4096 / 16, "{closed:#?}");
     drop(trace);

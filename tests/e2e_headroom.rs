@@ -56,7 +56,7 @@ fn limited(name: &str) -> Group {
     group
 }
 
-/// Fills the limit of `group` with page cache, which whoever has `disk()` keeps; `reader` is in it or below.
+/// Fills the limit of `group` with page cache, which stays while `disk()` is held; `reader` is in it or below.
 fn read_files(group: &Group, reader: &mut Worker) {
     reader.read_disk(512 * MIB);
     assert!(group.bytes("memory.current") > 240 * MIB);
@@ -71,7 +71,7 @@ fn full_of_files() -> (Group, File, Worker) {
     (group, disk, worker)
 }
 
-/// What docs/findings.md says of the kernel alone.
+/// What docs/upstream/findings.md says of the kernel alone.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn the_kernel_drops_page_cache_for_huge_faults_only_where_defrag_says_so() {
@@ -246,9 +246,9 @@ fn a_leaf_without_memory_controller_is_bound_by_who_pays() {
     world();
     let group = Group::new("payer");
     group.set("memory.max", "64M");
-    let bare = group.bare_child("bare");
+    let child = group.child_without_memory("uncharged");
     let _ext = Ext::run(&group, &K64);
-    let mut worker = Worker::new(&bare);
+    let mut worker = Worker::new(&child);
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0);
 }

@@ -105,8 +105,8 @@ fn support_without_privilege_says_only_that() {
 fn a_cgroup_without_memory_controller_is_refused() {
     world();
     let group = Group::new("upper");
-    let bare = group.bare_child("bare");
-    let (code, message) = fails(&["run", "--root", bare.path.to_str().unwrap()]);
+    let child = group.child_without_memory("uncharged");
+    let (code, message) = fails(&["run", "--root", child.path.to_str().unwrap()]);
     assert_eq!(code, 7, "{message}");
     one_message(&message);
     assert!(message.contains("+memory"), "{message}");

@@ -47,8 +47,8 @@ fn before() -> bool {
     std::env::var_os("KHUGEPAGED_BEFORE").is_some()
 }
 
-/// 2 MiB is the only size, and for memory only that asks for it: who else
-/// lives in the guest is not registered.
+/// 2 MiB is the only size, and only for memory that asks for it: the other
+/// processes of the guest are not registered.
 fn world() {
     common::only_in_the_lab();
     write(format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000");
@@ -78,7 +78,7 @@ fn passes_until(worker: &mut Worker, huge: u64) -> u64 {
     enough.unwrap_or_else(|| panic!("200 passes are not enough"))
 }
 
-fn tell(name: &str, passes: u64, scans: &[Scan]) {
+fn report(name: &str, passes: u64, scans: &[Scan]) {
     let scans: Vec<_> = scans
         .iter()
         .map(|s| serde_json::json!({"ranges": s.ranges, "progress": s.progress}))
@@ -116,7 +116,7 @@ fn hot_memory_does_not_wait_for_what_cannot_collapse() {
     let trace = Trace::start();
     let passes = passes_until(&mut hot2, bytes);
     let scans = trace.scans();
-    tell("khugepaged_hot2", passes, &scans);
+    report("khugepaged_hot2", passes, &scans);
     // First come, first scanned.
     let [first, second, third, fourth] = &scans[..] else {
         panic!("four processes ask for huge pages: {scans:#?}");
@@ -133,7 +133,7 @@ fn hot_memory_does_not_wait_for_what_cannot_collapse() {
     assert_eq!(cold.huge(), 0);
     let full = |ranges: u64| ranges * RANGE / PAGES_TO_SCAN;
     if before() {
-        // The lazily freed pages are looked at like all others.
+        // The lazily freed pages are scanned like all others.
         assert_eq!(second.ranges("page_lazyfree"), 0, "{second:?}");
         assert_eq!(
             second.ranges("lack_referenced_page"),
@@ -171,7 +171,7 @@ fn hot_memory_does_not_wait_for_what_cannot_collapse() {
     assert!(passes <= full(ranges) + 2, "{passes}: {scans:#?}");
 }
 
-/// Nothing is left to collapse: what does a full scan cost for ever after?
+/// Nothing is left to collapse: what does each later full scan cost?
 #[test]
 #[ignore = "needs the lab's VM"]
 fn an_idle_full_scan_is_short() {
@@ -191,7 +191,7 @@ fn an_idle_full_scan_is_short() {
     let trace = Trace::start();
     let passes = finish_scan();
     let scans = trace.scans();
-    tell("khugepaged_full_scan", passes, &scans);
+    report("khugepaged_full_scan", passes, &scans);
     drop(trace);
     let huge: u64 = scans
         .iter()

@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use common::ext::{self, Ext, attached, command, fails, status, status_of};
 use common::worker::Worker;
@@ -39,6 +40,9 @@ fn a_signal_detaches_and_ends_well() {
         assert_eq!(ext.wait(), Some(0), "{signal}");
         let last = ext.expect("detached", |l| l["event"] == "detached");
         assert_eq!(last["why"], "signal");
+        assert_eq!(last["signal"], signal.as_str());
+        assert_eq!(last["root"], group.name());
+        assert_eq!(last["thp"], "always");
         assert_eq!(attached(), 0);
         assert!(!bound(&group));
     }
@@ -144,7 +148,7 @@ fn it_idles_without_using_the_processor() {
     std::thread::sleep(Duration::from_secs(2));
     let before = ext.proc_status("voluntary_ctxt_switches");
     std::thread::sleep(Duration::from_secs(5));
-    // It looks once a second.  A look may sleep for a lock, but nothing else
+    // It scans once a second.  A scan may sleep for a lock, but nothing else
     // wakes it; processor time would be that of a busy host.
     let woken = ext.proc_status("voluntary_ctxt_switches") - before;
     assert!((1..=25).contains(&woken), "{woken} times in 5 s");
@@ -181,7 +185,7 @@ fn a_closed_output_ends_it() {
     out.read_line(&mut line).unwrap();
     assert!(line.contains("attached"), "{line}");
     drop(out);
-    // The next decision cannot be told to anybody.
+    // Nobody can read the next decision.
     group.set("memory.max", "16M");
     let mut worker = Worker::new(&group);
     // Past what large folios may fill of it.
@@ -200,7 +204,7 @@ fn a_closed_output_ends_it() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
-fn status_tells_policy_settings_and_decisions() {
+fn status_shows_policy_settings_and_decisions() {
     world();
     let group = Group::new("shown");
     group.set("memory.max", "512M");
@@ -227,7 +231,7 @@ fn status_tells_policy_settings_and_decisions() {
         "1",
         "--sparse-share",
         "33",
-        "--look-every",
+        "--sample-every",
         "4",
         "--count-cache",
         "--narrow-advised",
@@ -247,7 +251,7 @@ fn status_tells_policy_settings_and_decisions() {
         "max_hold_windows": 8, "min_memory_bytes": 8 * MIB,
         "sparse_waste_bytes": 64 * MIB, "sparse_share_percent": 33,
         "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,
-        "count_cache": true, "look_every_requests": 4,
+        "count_cache": true, "sample_every_requests": 4, "bind_khugepaged": true,
         "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8},
         "narrow_advised": true, "narrow_collapse": true,
     });
@@ -271,10 +275,9 @@ fn status_without_a_policy_says_so() {
     world();
     let out = ext::output(&["status"]);
     assert!(out.status.success());
-    assert_eq!(
-        String::from_utf8(out.stdout).unwrap(),
-        "no policy is attached\n"
-    );
+    let text = String::from_utf8(out.stdout).unwrap();
+    let applies = "no policy is attached; transparent_hugepage/enabled applies: always\n";
+    assert_eq!(text, applies);
 }
 
 #[test]
@@ -285,22 +288,26 @@ fn status_as_text_has_one_line_per_cgroup() {
     let child = group.child("child");
     let _ext = Ext::run(&group, &["--max-order", "4"]);
     let text = String::from_utf8(ext::output(&["status"]).stdout).unwrap();
-    assert!(
-        text.contains(&format!("adaptive on {}", group.name())),
-        "{text}"
-    );
+    let policy = format!("policy adaptive attached to {} (cgroup ", group.name());
+    assert!(text.starts_with(&policy), "{text}");
+    assert!(text.contains("\n  max-order: at most order 4\n"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("CGROUP")), "{text}");
     for member in [&group, &child] {
         let line = text
             .lines()
             .find(|l| l.split_whitespace().next() == Some(&member.name()));
-        assert!(line.is_some_and(|l| l.contains("64K-max")), "{text}");
+        assert!(
+            line.is_some_and(|l| {
+                l.contains(" 64K-max ") && l.ends_with(" max-order: at most order 4")
+            }),
+            "{text}"
+        );
     }
 }
 
 #[test]
 #[ignore = "needs the lab's VM"]
-fn the_text_log_says_what_and_why() {
+fn the_text_log_says_what_and_why_from_attach_to_detach() {
     world();
     let group = Group::new("log");
     group.set("memory.max", "64M");
@@ -314,15 +321,29 @@ fn the_text_log_says_what_and_why() {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
-    assert!(line.contains("policy adaptive attached to /log"), "{line}");
+    assert!(
+        line.contains("policy adaptive attached to /log (cgroup "),
+        "{line}"
+    );
     let mut worker = Worker::new(&group);
     worker.fill(48 * MIB);
     line.clear();
     out.read_line(&mut line).unwrap();
     assert!(
-        line.contains("/log: all -> ") && line.contains("to the nearest limit"),
+        line.contains("/log: all -> ")
+            && line.contains("(headroom: ")
+            && line.contains(" left below memory.max 64M of /log ("),
         "{line}"
     );
-    let _ = child.kill();
-    let _ = child.wait();
+    drop(worker);
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let last = out.lines().map(Result::unwrap).last().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(
+        last.ends_with(
+            "] policy adaptive detached from /log (SIGINT); \
+             transparent_hugepage/enabled applies again: always"
+        ),
+        "{last}"
+    );
 }

@@ -166,7 +166,7 @@ fn an_empty_cgroup_has_no_verdict_that_stays() {
     ext.signal(nix::sys::signal::Signal::SIGSTOP);
     let mut worker = Worker::new(&group);
     worker.fill(2 * MIB);
-    assert_eq!(worker.huge(), 0, "who has just come is small");
+    assert_eq!(worker.huge(), 0, "a new process is small");
     worker.fill(64 * MIB);
     let huge = worker.huge();
     assert!(huge >= 40 * MIB, "{huge}: and stays so for 16 MiB only");
@@ -207,7 +207,7 @@ fn a_sparse_process_faults_base_pages_and_is_not_collapsed() {
         std::thread::sleep(std::time::Duration::from_secs(2));
         assert_eq!(worker.huge(), 0, "khugepaged is bound");
     }
-    assert_eq!(worker.advise(MADV_COLLAPSE), 0, "who asks for it gets it");
+    assert_eq!(worker.advise(MADV_COLLAPSE), 0, "what asks for it gets it");
     assert_eq!(worker.huge(), 512 * MIB);
 }
 
@@ -229,9 +229,9 @@ fn the_sparse_rule_can_be_turned_off() {
 fn a_cgroup_without_memory_controller_is_not_small() {
     world();
     let group = Group::new("top");
-    let bare = group.bare_child("bare");
+    let child = group.child_without_memory("uncharged");
     let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
-    let mut worker = Worker::new(&bare);
+    let mut worker = Worker::new(&child);
     worker.fill(MIB);
     assert!(ext.during(std::time::Duration::from_millis(500)).is_empty());
     worker.fill(8 * MIB);

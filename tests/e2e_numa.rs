@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! On a host of two NUMA nodes: page cache is room wherever it lies, and who is bound to
-//! one node has no room on the other.
+//! On a host of two NUMA nodes: page cache is room wherever it lies, and a cgroup bound
+//! to one node has no room on the other.
 
 mod common;
 

@@ -117,7 +117,7 @@ fn pressure_stops_large_swap_ins() {
     );
 }
 
-/// A window of ten seconds: who waits for the next scan comes late.
+/// A window of ten seconds: a verdict that waits for the next scan comes late.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_psi_event_is_answered_at_once() {
@@ -275,14 +275,14 @@ fn stall_is_counted_in_the_files_units() {
     let worker = stall(&group);
     let line = ext.decision(&group, "pressure");
     drop(relieve(&group, worker));
-    let told = line["stall_ms"].as_u64().unwrap();
-    assert!(told >= 100, "{told} ms are over the threshold");
+    let reported = line["stall_ms"].as_u64().unwrap();
+    assert!(reported >= 100, "{reported} ms are over the threshold");
     // The file is brought up to date every two seconds only.
     std::thread::sleep(Duration::from_millis(2500));
     let by_file = (group.full_stall_us() - before) / 1000;
     assert!(
-        told * 95 / 100 <= by_file,
-        "{told} ms told, {by_file} ms by the file"
+        reported * 95 / 100 <= by_file,
+        "{reported} ms reported, {by_file} ms by the file"
     );
 }
 

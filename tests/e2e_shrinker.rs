@@ -143,7 +143,7 @@ fn judge_with(cell: &Cell) {
     assert!(cell.peak <= LIMIT, "{cell:?}");
 }
 
-/// Without a policy, who splits enough survives; with the default one all do,
+/// Without a policy, cells that split enough survive; with the default one all do,
 /// and no cell is worse off.
 #[test]
 #[ignore = "needs the lab's VM"]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the kernel's verifier has to do for each program of each policy.
 //!
-//! The record is the table of docs/verifier-cost.md.  A program that suddenly costs a
+//! The record is the table of docs/internals/verifier-cost.md.  A program that suddenly costs a
 //! multiple is one change of the compiler or of a loop away from being refused.
 
 mod common;
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use common::ext::Ext;
 use common::{Group, record, world};
 
-const RECORD: &str = include_str!("../docs/verifier-cost.md");
+const RECORD: &str = include_str!("../docs/internals/verifier-cost.md");
 
 /// By how much a program may have grown.
 const GROWTH_PERCENT: u64 = 10;
@@ -44,7 +44,7 @@ fn rows() -> Vec<Row> {
     rows.collect()
 }
 
-/// What the kernel tells about a program.
+/// What the kernel shows about a program.
 struct Program {
     name: String,
     verified: u64,
@@ -134,6 +134,6 @@ fn the_verifier_has_no_more_to_do_than_recorded() {
     }
     assert!(
         complaints.is_empty(),
-        "docs/verifier-cost.md, or the program: {complaints:#?}"
+        "docs/internals/verifier-cost.md, or the program: {complaints:#?}"
     );
 }

@@ -163,7 +163,7 @@ static void extreme_samples_do_not_overflow(void)
 	}
 }
 
-/* A cgroup whose stall is told window by window, in percent of the window. */
+/* A cgroup whose stall is given window by window, in percent of the window. */
 struct course {
 	struct mthp_tunables t;
 	struct mthp_stall s;

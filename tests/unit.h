@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A very small test frame: checks that tell the values, numbers at which
+ * A very small test frame: checks that print the values, numbers at which
  * arithmetic breaks, and a main() that runs one test by name or lists them.
  */
 #ifndef MTHP_UNIT_H
@@ -30,19 +30,18 @@ static int failures;
 #define ALL_RULES (MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | \
 		   MTHP_RULE(HEADROOM) | MTHP_RULE(HOST) | MTHP_RULE(MAX_ORDER))
 
+/* The defaults of `mthp_ext run`, on a machine with 4 KiB pages and 2 MiB folios. */
 static inline struct mthp_tunables defaults(void)
 {
-	return (struct mthp_tunables){
-		.magic = MTHP_MAGIC, .abi = MTHP_ABI, .rules = ALL_RULES,
-		.page_shift = 12, .psi_full = 1,
-		.max_order = { MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER,
-			       MTHP_NO_MAX_ORDER },
-		.max_hold = 64, .threshold_ns = 100 * MS, .calm_ns = 50 * MS, .window_ns = SEC,
-		.min_memory = 16 * MIB, .sparse_bytes = 64 * MIB, .headroom_factor = 1024,
-		.host_factor = 64,
-		.limit_share = 512, .bind_khugepaged = 1, .largest_pages = 512,
-		.sparse_share = 512, .look_mask = 15,
-	};
+	struct mthp_tunables t = MTHP_DEFAULTS;
+
+	t.magic = MTHP_MAGIC;
+	t.abi = MTHP_ABI;
+	t.rules = ALL_RULES;
+	t.page_shift = 12;
+	t.largest_pages = 512;
+	t.bind_khugepaged = 1;
+	return t;
 }
 
 static inline __u64 random_u64(void)

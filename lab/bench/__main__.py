@@ -132,6 +132,8 @@ def _report(
     if checked:
         print("\nGates\n" + "\n".join(parts.gate_lines(sorted(checked, key=lambda one: one.ok))))
     print(f"\n{seconds / 60:.1f} minutes. " + "\n".join(f"Written: {path}" for path in paths))
+    if not complete:
+        print(f"lab: {text.INCOMPLETE}", file=sys.stderr)
     for complaint in finished.complaints:
         print(f"lab: {complaint}", file=sys.stderr)
     if finished.interrupted:

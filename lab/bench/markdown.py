@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The report as Markdown, for docs/results.md."""
+"""The report as Markdown, for results/DATE/tables.md."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,15 @@ from lab.results import Gate
 
 def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> str:
     """The whole document."""
-    missing = not_modelled(environment)
+    missing, mode = not_modelled(environment), str(environment["qemu_mode"])
     parts = [
         "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n# Results",
         " ".join(
             part
             for part in [
-                "Written by `make bench`; what it measures and how is in [bench](bench.md).",
-                NOTE[str(environment["qemu_mode"])].replace("\n", " "),
+                "Written by `make bench`: see [what it measures](../../docs/internals/bench.md) and",
+                "[how to read the figures](../../docs/results.md#how-to-read-the-figures).",
+                *([] if mode == "icount" else [NOTE[mode]]),
                 clock_line(table).replace("\n", " "),
                 *warnings(environment),
             ]

@@ -9,6 +9,7 @@ from typing import Any
 from lab import results
 from lab.bench import markdown, page
 from lab.bench.compare import ablation, sweeps
+from lab.bench.execute import fates_of
 from lab.bench.published import beside
 from lab.bench.table import Table, metrics
 from lab.paths import RESULTS
@@ -16,8 +17,8 @@ from lab.results import Gate
 
 
 def collect(table: Table) -> dict[str, Any]:
-    """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {metric: ...}}}}, "rules": [...],
-    "constants": [...], "published": [...]}"""
+    """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {"runs", "fates",
+    metric: {"median", "min", "max", "interval"}}}}}, "rules": [...], "constants": [...], "published": [...]}"""
     worlds: dict[str, Any] = {}
     for world in table.worlds:
         arms: dict[str, Any] = {}
@@ -32,7 +33,8 @@ def collect(table: Table) -> dict[str, Any]:
                     "interval": interval and [interval.low, interval.high],
                 }
             runs = table.runs(world, arm.key)
-            arms[arm.key] = {"runs": len(runs), "cut_short": sum(run.by_host for run in runs), **figures}
+            cut_short = sum(run.by_host for run in runs)
+            arms[arm.key] = {"runs": len(runs), "cut_short": cut_short, "fates": fates_of(runs), **figures}
         regret: dict[str, Any] = {}
         for score in world.case.scores:
             for arm in table.arms(world):

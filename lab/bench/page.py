@@ -27,6 +27,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
     note = NOTE[str(environment["qemu_mode"])]
     parts = [
         "<!doctype html>",
+        "<!-- SPDX-License-Identifier: GPL-2.0-only -->",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>mthp_ext bench</title><style>{CSS}</style></head><body><main>",

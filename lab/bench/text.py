@@ -19,7 +19,8 @@ _NOT_MODELLED = (
 )
 """What emulation leaves out, for readers."""
 _SMOKE = "Scale smoke: does it work at all. These figures mean nothing."
-_INCOMPLETE = "Not complete: some runs that were asked for are missing."
+INCOMPLETE = "Not complete: some runs that were asked for are missing. Such a run cannot be published."
+"""Printed on the terminal only."""
 
 
 def not_modelled(environment: Mapping[str, Any]) -> Sequence[str]:
@@ -35,8 +36,7 @@ def clock_line(table: Table) -> str:
 
 def warnings(environment: Mapping[str, Any]) -> list[str]:
     """What a reader must know before the figures."""
-    told = {_SMOKE: environment.get("scale") == "smoke", _INCOMPLETE: environment.get("complete") is False}
-    return [text for text, so in told.items() if so]
+    return [_SMOKE] if environment.get("scale") == "smoke" else []
 
 
 def number(value: float, unit: str = "") -> str:

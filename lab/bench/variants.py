@@ -80,7 +80,7 @@ SWEEPS: Mapping[str, Sweep] = {
     ),
     "pressure": Sweep("full", ("some",), ("redis/bgsave-high", "hostpressure/node")),
     "sparse-share": Sweep("50", ("25", "75"), ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none")),
-    "look-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
+    "sample-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
 }
 """Option of `mthp_ext run` -> its sweep."""
 

@@ -55,7 +55,7 @@ SCALES = {
         # Half a minute: shows that the machinery works, its figures mean nothing.
         Scale("smoke", 20_000, 20_000, 12 * MIB, 512, 128 * MIB, 10, 300, 1),
         # The proposal's command scaled to a 2-core machine under emulation.
-        Scale("demo", 200_000, 200_000, 96 * MIB, 768, 512 * MIB, 120, 1500, 2),
+        Scale("demo", 200_000, 200_000, 96 * MIB, 768, 512 * MIB, 60, 1500, 2),
         # The proposal's own size.
         Scale("full", 3_000_000, 3_000_000, 2048 * MIB, 8192, 6144 * MIB, 600, 6 * 3600, 1),
     )

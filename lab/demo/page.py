@@ -30,6 +30,7 @@ def render(table: Table, gates: Sequence[Gate], scale: Scale, environment: dict[
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     parts = [
         "<!doctype html>",
+        "<!-- SPDX-License-Identifier: GPL-2.0-only -->",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>mthp_ext demo</title><style>{CSS}</style></head><body><main>",

@@ -68,7 +68,7 @@ def apply(patches: Sequence[Patch], directory: Path, base_version: str) -> None:
                 Exit.PATCH,
                 f"patch {number} of {len(patches)}, {patch.name}, does not apply to Linux {base_version}:\n{where}\n"
                 "The base has moved on, or an earlier patch was changed. Rebase it: `make kernel-tree`, edit, "
-                "`make kernel-patches`; or build the base it was made for (docs/lab.md, KERNEL_TARBALL).",
+                "`make kernel-patches`; or build its own base (docs/internals/kernel-lab.md, KERNEL_TARBALL).",
             )
 
 

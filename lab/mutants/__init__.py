@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`make mutants`: patches that each break one rule, and the named tests that must notice (docs/mutants.md)."""
+"""`make mutants`: patches that each break one rule; named tests must notice (docs/internals/mutants.md)."""

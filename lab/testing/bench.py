@@ -4,6 +4,7 @@ them at their usual size. Judged by events, by ratios that instruction-counted t
 memory is in large folios."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab import programs, results
@@ -47,7 +48,10 @@ _KILLED = ("redis/set-max", "bloat/sparse-max")
 """Cases in which `always` is killed under the classic LRU."""
 
 
-def _cells() -> list[Cell]:
+def _cells(only: Sequence[str]) -> list[Cell]:
+    """All cells, or those of `only` some cases at their smallest, under the default policy."""
+    if only:
+        return plan(scenarios.cases(Scale.SMOKE, list(only)), [ARM[DEFAULT]], ["classic"], 1)
     compared = [
         cell
         for name, worlds in _CASES.items()
@@ -96,10 +100,10 @@ def _judge(suite: Suite, table: Table, world: World) -> None:
         _gate(suite, one)
 
 
-def run(kernel: Kernel) -> Suite:
-    """All cells."""
+def run(kernel: Kernel, only: Sequence[str] = ()) -> Suite:
+    """All cells, or those of `only` some cases."""
     begin = time.monotonic()
-    cells = _cells()
+    cells = _cells(only)
     suite = Suite("bench", logs=[BUILD / "vm" / cell.name / "console.log" for cell in cells])
     world = execute.World(kernel.image, Mode.ICOUNT, programs.mthp_ext(), programs.guest(), None)
     finished = execute.run_all(cells, world, 2)
@@ -111,18 +115,19 @@ def run(kernel: Kernel) -> Suite:
     judged = gates.check(table, counted=False)
     for one in judged:
         _gate(suite, one)
+    compared = set() if only else set(_CASES)
     if not finished.errors:
-        for shown in (world for world in table.worlds if world.case.name in _CASES):
+        for shown in (world for world in table.worlds if world.case.name in compared):
             _judge(suite, table, shown)
     for run in finished.runs:
-        if run.cell.arm is ARM[DEFAULT] and run.cell.case.name not in _CASES:
+        if run.cell.arm is ARM[DEFAULT] and run.cell.case.name not in compared:
             _must_live(suite, run)
     document = page.render(table, judged, results.environment(kernel.release, str(Mode.ICOUNT), scale="smoke and ci"))
     _check(suite, "the page shows every case", all(page.anchor(w) in document for w in table.worlds), "one is missing")
     _check(
         suite,
         "all cases were run",
-        {world.case.name for world in table.worlds} == {case.name for case in scenarios.cases(Scale.SMOKE)},
+        {world.case.name for world in table.worlds} == (set(only) or {c.name for c in scenarios.cases(Scale.SMOKE)}),
         f"{[w.key for w in table.worlds]}",
     )
     suite.seconds = time.monotonic() - begin

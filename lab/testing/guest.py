@@ -14,7 +14,7 @@ from lab import proc, programs, vm
 from lab.errors import Exit, LabError
 from lab.kernel import stock
 from lab.kernel.build import Kernel
-from lab.paths import BUILD
+from lab.paths import BUILD, REPO, documents
 from lab.testing import libtest, tap
 from lab.testing.host import RustTest
 from lab.testing.result import Status, Suite, Test
@@ -30,7 +30,12 @@ class Boot:
     append: str = ""
     env: dict[str, str] = field(default_factory=dict)
     nodes: int = 1
+    memory_mib: int = 1024
+    timeout_s: float = 900
 
+
+PAGES = "e2e_docs"
+"""The test program that runs the commands of the pages for users."""
 
 BOOTS: dict[str, Boot] = {
     "e2e": Boot(),
@@ -42,6 +47,8 @@ BOOTS: dict[str, Boot] = {
     # From boot on, khugepaged is to know of no process but those of the test.
     "e2e_khugepaged": Boot(append="transparent_hugepage=madvise"),
     "e2e_numa": Boot(nodes=2),
+    # As distributions boot. Every page takes its time: mthp_ext alone needs some seconds to load a policy.
+    PAGES: Boot(append="transparent_hugepage=always", memory_mib=1536, timeout_s=1800),
 }
 """Boot of each tests/NAME.rs; another file named e2e_* boots as `e2e` does."""
 
@@ -212,9 +219,9 @@ def _program(image: Path, test: RustTest, mode: Mode, name: str) -> vm.Job:
         kernel=image,
         argv=[str(test.program), "--test-threads=1", "--include-ignored"],
         programs=[test.program],
-        memory_mib=1024,
+        memory_mib=boot.memory_mib,
         mode=mode,
-        timeout_s=900,
+        timeout_s=boot.timeout_s,
         append=boot.append,
         nodes=boot.nodes,
         env={"RUST_BACKTRACE": "1", **boot.env},
@@ -226,7 +233,34 @@ def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
     binary = programs.mthp_ext()
     job = _program(kernel.image, test, mode, f"test-{test.name}")
     job = replace(job, programs=[*job.programs, binary], env={"MTHP_EXT_BIN": str(binary), **job.env})
-    return Run(f"vm/{test.name}", job, libtest.parse)
+    return Run(f"vm/{test.name}", _with_pages(job) if test.name == PAGES else job, libtest.parse)
+
+
+def _with_pages(job: vm.Job) -> vm.Job:
+    """The job with the pages, and with the programs that their commands name."""
+    commands = {
+        "mthp_ext": programs.mthp_ext(),
+        # Only its name makes a server of it.
+        "redis-server": programs.redis_server(),
+        "redis-cli": programs.installed("redis-cli"),
+        "redis-benchmark": programs.installed("redis-benchmark"),
+    }
+    return replace(
+        job,
+        programs=[*job.programs, *commands.values()],
+        files={f"/pages/{page.relative_to(REPO)}": page for page in documents()},
+        env={
+            "LAB_PAGES": "/pages",
+            "LAB_PROGRAMS": " ".join(f"{name}={path}" for name, path in commands.items()),
+            **job.env,
+        },
+    )
+
+
+def pages(kernel: Kernel, test: RustTest, mode: Mode, names: Sequence[str]) -> Suite:
+    """The commands of these pages in a guest."""
+    run = _e2e(kernel, test, mode)
+    return judge(run.name, vm.run(replace(run.job, argv=[*run.job.argv, *names])), run.parse)
 
 
 def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> Suite:

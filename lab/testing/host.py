@@ -112,8 +112,17 @@ def build_rust_tests() -> list[RustTest]:
 
 def rust_tests(tests: Sequence[RustTest]) -> list[Suite]:
     """Runs those of the built test programs that need no VM."""
-    suites = []
-    for test in tests:
-        env = programs.environment() | {"CARGO_MANIFEST_DIR": str(test.package), "RUST_BACKTRACE": "1"}
-        suites.append(run_program(f"rust/{test.name}", [str(test.program)], libtest.parse, cwd=test.package, env=env))
-    return suites
+    return [_rust_test(test) for test in tests]
+
+
+def pages(test: RustTest, names: Sequence[str]) -> Suite:
+    """The form of these pages, and their commands for the host; `test` is tests/docs.rs."""
+    only = ["every_block_of_commands_says_where_it_runs", "blocks_for_the_host_do_what_the_page_shows"]
+    return _rust_test(test, {"LAB_ONLY_PAGES": " ".join(names)}, only)
+
+
+def _rust_test(test: RustTest, env: Mapping[str, str] | None = None, only: Sequence[str] = ()) -> Suite:
+    env = {**programs.environment(), "CARGO_MANIFEST_DIR": str(test.package), "RUST_BACKTRACE": "1", **(env or {})}
+    # libtest takes the words for parts of names.
+    argv = [str(test.program), *only]
+    return run_program(f"rust/{test.name}", argv, libtest.parse, cwd=test.package, env=env)

@@ -9,15 +9,18 @@ from lab import accel, results, setup
 from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
+from lab.paths import REPO, documents
 from lab.testing import bench, cost, debug, demo, guest, host
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, Test, total
 
 _DETAIL_LINES = 30
 _print_lock = threading.Lock()
-PARTS = ("lint", "host", "vm", "soak", "debug")
-_USUAL = ("lint", "host", "vm", "soak")
-"""Without the selftests on the kernel for debugging, which take half an hour under emulation."""
+PARTS = ("lint", "host", "vm", "sample", "soak", "debug")
+_USUAL = ("lint", "host", "vm")
+"""Without the kernel for debugging, which takes as long to build as all the rest: `make test-debug`."""
+_SAMPLE = ("memcached/none",)
+"""Cases of the benchmark suite that a sample of `vm` has: a server and a client of Debian's packages."""
 
 
 def _show(suite: Suite) -> None:
@@ -90,6 +93,16 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     return kernel, mode
 
 
+def _sample(suites: list[Suite]) -> Kernel:
+    """What differs between Debian's releases: Redis, the other programs of the suite, QEMU, the compilers."""
+    kernel = build.ensure()
+    print("test: a sample of the demo and of the benchmark suite", flush=True)
+    for suite in (demo.run(kernel), bench.run(kernel, _SAMPLE)):
+        _show(suite)
+        suites.append(suite)
+    return kernel
+
+
 def _debug(suites: list[Suite], parts: list[str]) -> None:
     kernel = build.ensure(variant=build.DEBUG)
     mode, why = accel.best(kernel.image)
@@ -105,7 +118,7 @@ def test(only: list[str] | None = None) -> int:
             raise LabError(Exit.USAGE, f"there is no part {part!r}; there are: {', '.join(PARTS)}")
     need = setup.Need.PROGRAM
     need |= setup.Need.LINT if "lint" in parts else setup.Need(0)
-    need |= setup.Need.BENCH if "vm" in parts else setup.Need(0)
+    need |= setup.Need.BENCH if {"vm", "sample"} & set(parts) else setup.Need(0)
     setup.ensure(need)
     suites: list[Suite] = []
     kernel: Kernel | None = None
@@ -131,6 +144,11 @@ def test(only: list[str] | None = None) -> int:
             kernel, mode = _vm(suites, in_guest)
         except LabError as error:
             _part("vm", suites, error)
+    if "sample" in parts:
+        try:
+            kernel, mode = _sample(suites), "icount"
+        except LabError as error:
+            _part("sample", suites, error)
     if "debug" in parts or "soak" in parts:
         try:
             _debug(suites, parts)
@@ -152,6 +170,26 @@ def _close(suites: list[Suite], kernel: Kernel | None, mode: str) -> int:
     print(f"results: {path}")
     print(total(suites), flush=True)
     return Exit.OK if all(gate.ok for gate in gates) else Exit.TESTS
+
+
+def docs(pages: list[str]) -> int:
+    """The commands of these pages, on the host and in a guest; 1 if one does not do what its page shows."""
+    known = {str(page.relative_to(REPO)) for page in documents()}
+    for page in pages:
+        if page not in known:
+            raise LabError(Exit.USAGE, f"there is no page {page!r}; name it by its path from the top of the checkout")
+    setup.ensure(setup.Need.DEMO)
+    rust = {test.name: test for test in host.build_rust_tests()}
+    suites = [host.pages(rust["docs"], pages)]
+    _show(suites[0])
+    if any("```console guest" in (REPO / page).read_text() for page in pages):
+        kernel = build.ensure()
+        mode, why = accel.best(kernel.image)
+        print(f"docs: in a guest, {mode} ({why})", flush=True)
+        suites.append(guest.pages(kernel, rust[guest.PAGES], mode, pages))
+        _show(suites[1])
+    print(total(suites))
+    return Exit.TESTS if any(suite.count(Status.FAILED) for suite in suites) else Exit.OK
 
 
 def lint() -> int:

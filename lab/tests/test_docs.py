@@ -9,7 +9,7 @@ from lab.paths import REPO
 from lab.tests.test_kernel_tests import others
 
 DOCS = REPO / "docs"
-PAGES = [*REPO.glob("*.md"), *DOCS.rglob("*.md"), *(REPO / "kernel").glob("*.md")]
+PAGES = [*REPO.glob("*.md"), *DOCS.rglob("*.md"), *(REPO / "kernel").glob("*.md"), *(REPO / "results").rglob("*.md")]
 POLICIES = sorted(path.name.removesuffix(".bpf.c") for path in (REPO / "bpf").glob("*.bpf.c"))
 _OPTIONS = re.compile(r"--([a-z][a-z-]+)")
 
@@ -34,7 +34,7 @@ def broken(page: Path) -> list[str]:
 
 
 def verifier_rows(text: str) -> dict[tuple[str, str], set[str]]:
-    """(policy, options) -> programs, of the table in docs/verifier-cost.md."""
+    """(policy, options) -> programs, of the table in docs/internals/verifier-cost.md."""
     found: dict[tuple[str, str], set[str]] = {}
     for policy, options, program, count in re.findall(
         r"^\| `(\w+)` \| `?([^`|]*?)`? ?\| `(\w+)` \| ([\d,]+) \|", text, re.MULTILINE
@@ -57,9 +57,16 @@ class PolicyPageTest(unittest.TestCase):
         self.assertEqual(pages, {*POLICIES, "presets"})
         for name in POLICIES:
             text = (DOCS / "policies" / f"{name}.md").read_text()
-            for word in ("**For whom.**", "**When not.**", "**Measured.**", "**Production ready?**"):
+            for word in ("**What.**", "**When.**", "**When not.**", "**Measured.**", "\n# mthp_ext run"):
                 self.assertIn(word, text, name)
-            self.assertRegex(text, r"\*\*(Tuning|Meaning)\.\*\*", name)
+            if name != "adaptive":
+                self.assertIn(f"--policy {name}", text, name)
+            self.assertIn(f"](policies/{name}.md)", (DOCS / "policies.md").read_text(), name)
+
+    def test_production_readiness_is_said_once(self) -> None:
+        self.assertIn("\n## Production ready?\n", (DOCS / "policies.md").read_text())
+        for page in (DOCS / "policies").glob("*.md"):
+            self.assertNotIn("roduction ready", page.read_text(), page)
 
     def test_the_program_knows_the_options(self) -> None:
         source = (REPO / "src" / "cli.rs").read_text()
@@ -76,7 +83,7 @@ class PolicyPageTest(unittest.TestCase):
 
 class VerifierCostTest(unittest.TestCase):
     def test_every_program_of_every_policy_is_recorded(self) -> None:
-        recorded = verifier_rows((DOCS / "verifier-cost.md").read_text())
+        recorded = verifier_rows((DOCS / "internals" / "verifier-cost.md").read_text())
         self.assertEqual(sorted({policy for policy, _ in recorded}), POLICIES)
         for (policy, _), programs in recorded.items():
             source = (REPO / "bpf" / f"{policy}.bpf.c").read_text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""docs/kernel-tests.md names a test for each requirement: it has to be complete, and the tests have to exist."""
+"""docs/internals/kernel-tests.md names a test for each requirement: complete, and all tests exist."""
 
 import re
 import unittest
@@ -9,7 +9,7 @@ from lab.kernel.series import load
 from lab.paths import REPO
 from lab.testing.guest import SELFTEST_BOOTS
 
-_TABLE = REPO / "docs" / "kernel-tests.md"
+_TABLE = REPO / "docs" / "internals" / "kernel-tests.md"
 _WANTED = (
     [f"B{n}" for n in range(1, 13)] + [f"W{n}" for n in range(1, 27)] + [f"Gate {n}" for n in range(1, 11)]
 )  # fmt: skip

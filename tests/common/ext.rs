@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -89,38 +89,45 @@ pub struct Ext {
     pub load_ms: u64,
 }
 
+/// What a program prints, to its end.
+fn text_of(mut from: impl Read) -> String {
+    let mut text = String::new();
+    let _ = from.read_to_string(&mut text);
+    text
+}
+
+/// Passes on each line of JSON until there are no more, or nobody wants them.
+fn pass_on(from: impl Read, to: &Sender<Value>) {
+    for line in BufReader::new(from).lines().map_while(Result::ok) {
+        let value = serde_json::from_str(&line).expect("a line of JSON");
+        if to.send(value).is_err() {
+            break;
+        }
+    }
+}
+
 impl Ext {
+    /// Starts the command; from here on Drop waits for it.
+    fn start(mut command: Command) -> Self {
+        let (send, lines) = channel();
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut ext = Ext {
+            child: piped.spawn().unwrap(),
+            lines,
+            errors: None,
+            load_ms: 0,
+        };
+        let (out, err) = (ext.child.stdout.take(), ext.child.stderr.take());
+        std::thread::spawn(move || pass_on(out.unwrap(), &send));
+        ext.errors = Some(std::thread::spawn(move || text_of(err.unwrap())));
+        ext
+    }
+
     /// Starts it on a cgroup and waits until it is attached.
     pub fn run(root: &Group, args: &[&str]) -> Self {
         let mut all = vec!["run", "--json", "--root", root.path.to_str().unwrap()];
         all.extend(args);
-        let mut child = command(&all)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stderr = child.stderr.take().unwrap();
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            let _ = stderr.read_to_string(&mut text);
-            text
-        });
-        let (send, lines) = channel();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                let value = serde_json::from_str(&line).expect("a line of JSON");
-                if send.send(value).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut ext = Ext {
-            child,
-            lines,
-            errors: Some(errors),
-            load_ms: 0,
-        };
+        let mut ext = Ext::start(command(&all));
         match ext.next(PATIENCE) {
             Some(first) => {
                 assert_eq!(first["event"], "attached");
@@ -191,7 +198,7 @@ impl Ext {
             .unwrap_or_default()
     }
 
-    /// A number from its /proc/PID/status: `voluntary_ctxt_switches` tells how often
+    /// A number from its /proc/PID/status: `voluntary_ctxt_switches` is how often
     /// it has gone to sleep, `RssAnon` how many KiB of memory it keeps.
     pub fn proc_status(&self, key: &str) -> u64 {
         super::read(format!("/proc/{}/status", self.child.id()))

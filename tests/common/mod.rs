@@ -278,7 +278,7 @@ impl Group {
     }
 
     /// A new cgroup in this one, without the memory controller.
-    pub fn bare_child(&self, name: &str) -> Self {
+    pub fn child_without_memory(&self, name: &str) -> Self {
         Self::make(self.path.join(name), false)
     }
 

@@ -19,7 +19,7 @@ pub fn pages_to_scan(pages: u64) {
     );
 }
 
-/// Lets khugepaged sleep until a test tells it to scan.  With nobody registered
+/// Lets khugepaged sleep until a test makes it scan.  With nobody registered
 /// it would begin with the first that comes, in the middle of a test's
 /// preparations: this process is, from now on.
 pub fn settle() {
@@ -68,7 +68,7 @@ pub fn cpu_ns() -> u64 {
     let line = sched
         .lines()
         .find_map(|line| line.strip_prefix("se.sum_exec_runtime"))
-        .expect("the scheduler tells how long a task ran");
+        .expect("the scheduler shows how long a task ran");
     // Milliseconds with six decimals.
     let value = line.trim_start_matches([' ', ':']).trim();
     value.replace('.', "").parse().unwrap()
@@ -142,8 +142,7 @@ impl Trace {
         Trace
     }
 
-    /// What came so far, an entry for each mm in the order in which they were
-    /// first looked into.
+    /// What came so far, an entry for each mm in the order of its first scan.
     pub fn scans(&self) -> Vec<Scan> {
         let text = read(format!("{TRACING}/trace"));
         let mut scans: Vec<Scan> = Vec::new();

@@ -15,7 +15,7 @@ use super::{DISK, Group};
 
 const PMD: usize = 2 << 20;
 
-/// What a worker can be told, with one number each.
+/// Commands for a worker, with one number each.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Order {
@@ -346,7 +346,7 @@ impl Region {
     }
 
     fn advise(&self, advice: u64) -> u64 {
-        // SAFETY: on our own mapping; who advises MADV_FREE reads it no more.
+        // SAFETY: on our own mapping; after MADV_FREE nobody reads it.
         let ret = unsafe { libc::madvise(self.start as *mut _, self.len, advice as libc::c_int) };
         if ret == 0 {
             0

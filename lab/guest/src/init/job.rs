@@ -61,7 +61,8 @@ impl Job {
                 "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             ),
             ("HOME", "/root"),
-            ("LANG", "C.UTF-8"),
+            // The one locale that needs no file: Redis 8 refuses to start in one that is missing.
+            ("LC_ALL", "C"),
             ("LAB_RESULTS", RESULTS),
         ]
         .into_iter()
@@ -95,6 +96,7 @@ mod tests {
         assert_eq!(job.argv, ["/bin/sh", "-c", "echo a=b\nc"]);
         assert_eq!(job.environment()["X"], "1=2");
         assert_eq!(job.environment()["LAB_RESULTS"], RESULTS);
+        assert_eq!(job.environment()["LC_ALL"], "C");
     }
 
     #[test]

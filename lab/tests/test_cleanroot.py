@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The clean Debian root, as far as it can be tested without one, and what setup installs for the linters."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from lab import cleanroot, setup
+from lab.errors import Exit, LabError
+
+
+class CleanRootTest(unittest.TestCase):
+    def _other(self, text: str) -> str:
+        with mock.patch.object(Path, "read_text", return_value=text):
+            return cleanroot.other_suite()
+
+    def test_the_other_suite_is_not_the_host_s(self) -> None:
+        self.assertEqual(self._other("ID=debian\nVERSION_CODENAME=bookworm\n"), "trixie")
+        self.assertEqual(self._other('VERSION_CODENAME="trixie"\n'), "bookworm")
+        self.assertEqual(self._other("ID=arch\n"), "trixie")
+
+    def test_only_root_can_make_one(self) -> None:
+        with mock.patch.object(os, "geteuid", return_value=1000), self.assertRaises(LabError) as caught:
+            cleanroot.main("trixie", ["lint"], False)
+        self.assertIs(caught.exception.code, Exit.PRIVILEGE)
+
+    def test_the_script_runs_make_as_the_user_asked_for(self) -> None:
+        for as_user, expected in ((False, "chroot '/c/root x' env -i HOME=/root"), (True, "sudo -u newcomer env -i")):
+            script = cleanroot.script(Path("/c/root x"), Path("/c"), as_user)
+            subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+            self.assertIn(expected, script)
+            self.assertIn("MTHP_CACHE=/srv/cache make -C /srv/project", script)
+
+    def test_arguments_reach_make(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            for tool in ("mount", "chroot"):
+                path = root / tool
+                path.write_text(f'#!/bin/sh\necho {tool} "$@" >>{root}/calls\n')
+                path.chmod(0o755)
+            subprocess.run(
+                ["sh", "-c", cleanroot.script(root, root, False), "sh", "test-short"],
+                env={"PATH": f"{root}:/usr/bin:/bin"},
+                check=True,
+            )
+            calls = (root / "calls").read_text().splitlines()
+        self.assertTrue(calls[-1].endswith("make -C /srv/project test-short"), calls)
+        self.assertEqual(sum(call.startswith("mount ") for call in calls), 5)
+
+
+class RustLintersTest(unittest.TestCase):
+    def _there(self, tools: dict[str, str]) -> bool:
+        with mock.patch("shutil.which", lambda tool, **_: tools.get(tool)):
+            return setup.rust_linters_are_there()
+
+    def test_missing_linters_of_debian_s_cargo_are_installed(self) -> None:
+        self.assertFalse(self._there({"cargo": "/usr/bin/cargo", "cargo-fmt": "/usr/bin/cargo-fmt"}))
+        self.assertFalse(self._there({}))
+
+    def test_those_of_another_cargo_are_named(self) -> None:
+        with self.assertRaises(LabError) as caught:
+            self._there({"cargo": "/opt/rust/bin/cargo", "cargo-clippy": "/opt/rust/bin/cargo-clippy"})
+        self.assertIn("cargo-fmt", str(caught.exception))
+        self.assertIn("rustup component add", str(caught.exception))
+
+    def test_nothing_is_missing(self) -> None:
+        self.assertTrue(self._there({"cargo": "/x/cargo", "cargo-fmt": "/x/cargo-fmt", "cargo-clippy": "/x/clippy"}))
+
+    def test_each_set_of_packages_has_both(self) -> None:
+        for names in setup._RUST:
+            self.assertTrue(any("rustfmt" in name for name in names), names)
+            self.assertTrue(any("clippy" in name for name in names), names)
+
+
+if __name__ == "__main__":
+    unittest.main()
