@@ -66,10 +66,10 @@ def fate(runs: list[Run]) -> str:
     ending = death(run) or (stopped(run) if run.bounded else "")
     if not ending:
         return ""
-    alike = sum(bool(one.killed_s is not None or one.bounded) for one in runs)
-    count_ = f" (the first of {alike} such runs of {len(runs)})" if len(runs) > 1 else ""
+    alike = sum(one.killed_s is not None or one.bounded for one in runs)
+    which = f" ({alike} of {len(runs)} runs ended so, this one first)" if len(runs) > 1 else ""
     said = f"; its last words: {run.said}" if run.killed_s is not None and not run.oom_kills and run.said else ""
-    return f"{ending}, {run.served:,} of {run.cell.scale.requests:,} served{count_}{said}"
+    return f"{ending}, {run.served:,} of {run.cell.scale.requests:,} served{which}{said}"
 
 
 def cell(table: Table, limit: str, arm: str, metric: str, better: int) -> str:
@@ -144,9 +144,11 @@ def spread_line(table: Table) -> str:
     spreads = []
     for limit in LIMITS:
         for arm in ARM:
-            # The rate of a server's short life is not one to compare.
             runs = table.runs(limit, arm)
-            if len(runs) > 1 and not death(shown(runs)) and (found := table.figure(limit, arm, "rps")):
+            # The rate of a server's short life, or of what this machine had time for, is not one to compare.
+            if len(runs) < 2 or death(shown(runs)) or table.by_host(limit, arm):
+                continue
+            if found := table.figure(limit, arm, "rps"):
                 spreads.append((found.spread, limit, arm))
     if not spreads:
         return "Each cell ran once."

@@ -219,9 +219,9 @@ class TextTest(unittest.TestCase):
             self.assertEqual(len({len(line) for line in lines}), 1)
             self.assertLessEqual(len(lines[0]), 120)
 
-    def test_spread_leaves_killed_cells_out(self) -> None:
-        killed = run("max", "always", 1, server_died_ms=2000, oom_kills=1, served=9, **NOT_FINISHED)
-        self.assertIn("at most 0.0%", text.spread_line(everything(killed)))
+    def test_spread_leaves_killed_cells_out_and_those_cut_short(self) -> None:
+        for fate in (KILLED, CUT):
+            self.assertIn("at most 0.0%", text.spread_line(everything(run("max", "always", 1, **fate))))
 
     def short(self, change: Run) -> dict[str, list[str]]:
         rows = [[field.strip() for field in line.strip("|").split("|")] for line in
@@ -256,7 +256,7 @@ class TextTest(unittest.TestCase):
         runs = [*late, run("max", "never")]
         lines = text.limit_table(Table(runs), "max", SCALE.limit_bytes)
         self.assertIn("OOM-killed after 1.46 s", lines[2])
-        self.assertIn("OOM-killed after 1.46 s, 8 of 200,000 served (the first of 2 such runs of 2)", lines[-1])
+        self.assertIn("OOM-killed after 1.46 s, 8 of 200,000 served (2 of 2 runs ended so, this one first)", lines[-1])
         document = page.render(Table(runs), [], SCALE, ENVIRONMENT)
         self.assertNotIn("1.47", document)
         self.assertGreaterEqual(document.count("OOM-killed after 1.46 s"), 3)
