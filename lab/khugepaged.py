@@ -136,7 +136,7 @@ def tables(before: Side, after: Side) -> str:
         row("passes", before.idle.passes, after.idle.passes),
         row(f"time with {after.sleep_ms} ms of sleep, ms", before.full_ms, after.full_ms),
         row("khugepaged's CPU time, us", before.cpu_us, after.cpu_us),
-        ["total progress, pages", "not told", number(sum(after.idle.progress)), "-"],
+        ["total progress, pages", "not reported", number(sum(after.idle.progress)), "-"],
     ]
     found = [["scan_pmd status until then", *head]]
     for which, task in enumerate(TASKS):
@@ -144,7 +144,7 @@ def tables(before: Side, after: Side) -> str:
         for name in names:
             counts = [side.hot2.ranges[which][name] for side in (before, after)]
             found.append([f"{task}: {name}", *(str(count) for count in counts)])
-        found.append([f"{task}: progress, pages", "not told", number(after.hot2.progress[which])])
+        found.append([f"{task}: progress, pages", "not reported", number(after.hot2.progress[which])])
     return "\n\n".join("\n".join(grid(rows)) for rows in (hot2, found, idle))
 
 

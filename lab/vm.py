@@ -193,7 +193,7 @@ def _job_file(job: Job, nonce: str) -> bytes:
 def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> Outcome:
     """Boots `job` and waits for its end; `on_record` is called for each result as it comes.
 
-    QEMU's emulation with a thread for each processor stops for good now and then while a guest boots. Nothing of the
+    QEMU's emulation with a thread for each processor sometimes hangs while a guest boots. Nothing of the
     job has run by then, so such a boot is repeated once; stderr and the Outcome say so.
 
     Only what prevents a run from starting is raised, as LabError; how it ended is in the Outcome.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One run of a case: an arm, an LRU flavour, a repeat; and how it is told to the guest."""
+"""One run of a case: an arm, an LRU flavour, a repeat; and its job file for the guest."""
 
 import hashlib
 import json

@@ -107,7 +107,7 @@ def _run(program: str, path: Path, tests: list[str]) -> Seen:
         argv = [str(path), "--exact", "--test-threads=1", *tests]
         process = proc.start(argv, stdout=out, stderr=subprocess.STDOUT, cwd=_TREE, env=env)
         try:
-            # 101: a test failed. Anything else is an end that no test tells of.
+            # 101: a test failed. Any other end is not a test's verdict.
             ended = process.wait(timeout=_TIMEOUT_S) in (0, 101)
         except subprocess.TimeoutExpired:
             ended = False

@@ -30,7 +30,7 @@ class Seen:
     splats: int = 0
     """Complaints of the guest's kernel, among them its panic."""
     ended: bool = True
-    """The program ended and told so; else the guest died, panicked or hung."""
+    """The program reported its end; else the guest died, panicked or hung."""
 
 
 def _of(catch: Catch, seen: Iterable[Seen]) -> Seen | None:

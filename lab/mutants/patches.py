@@ -52,7 +52,7 @@ RULES: dict[str, str] = {
     "empty-cgroup": "a cgroup without processes is not small",
     "bounded-retry": "reading the iterator ends whatever it answers",
     "overflow": "sizes are refused before they wrap",
-    "errno-kept": "the errno of a refused trigger is the one that is told",
+    "errno-kept": "the errno of a refused trigger is the one that is reported",
 }
 """The rules of the contract that the kernel or the program keeps."""
 

@@ -175,7 +175,7 @@ def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
 
 
 BEFORE: dict[str, dict[str, str]] = {"e2e_khugepaged": {"KHUGEPAGED_BEFORE": "1"}}
-"""Test programs that run on a stock kernel, too, where they expect what was before; the environment tells them."""
+"""Test programs that run on a stock kernel, too, where they expect what was before; the environment says so."""
 _BEFORE_APPEND = "damon_stat.enabled=0"
 """Debian's kernels sample all memory with DAMON, which leaves pages marked as referenced here and there; khugepaged
 takes them for used."""

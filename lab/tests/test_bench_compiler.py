@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How the kernel's build is told to the guest that repeats it."""
+"""How the guest learns of the kernel's build that it repeats."""
 
 import tempfile
 import unittest

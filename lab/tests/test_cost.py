@@ -148,7 +148,7 @@ class Gates(unittest.TestCase):
 
 
 class Plans(unittest.TestCase):
-    """What the guest is told."""
+    """The guest's job."""
 
     def test_every_place_of_an_arm_is_in_the_plan(self) -> None:
         for whole in (*plan.plans(), plan.smoke(), plan.unpatched()):

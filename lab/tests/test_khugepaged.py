@@ -32,7 +32,7 @@ class KhugepagedTest(unittest.TestCase):
         shown = tables(before, after)
         self.assertRegex(shown, r"passes until it is huge \| 33 +\| 9 +\| -73% ")
         self.assertRegex(shown, r"cold: page_lazyfree +\| 0 +\| 64 ")
-        self.assertRegex(shown, r"total progress, pages +\| not told +\| 306 ")
+        self.assertRegex(shown, r"total progress, pages +\| not reported +\| 306 ")
         self.assertTrue(all(one.ok for one in gates(before, after)))
         self.assertEqual(
             [one.ok for one in gates(before, before)],

@@ -13,7 +13,7 @@ from lab import qemu, vm
 from lab.errors import Exit, LabError
 from lab.verdict import Verdict
 
-# Finds its files the way QEMU is told them, and the nonce in the initramfs as only PID 1 could.
+# Finds its files in QEMU's arguments, and the nonce in the initramfs as only PID 1 could.
 _PRELUDE = """\
 #!/usr/bin/env python3
 import os, re, subprocess, sys, time

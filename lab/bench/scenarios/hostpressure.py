@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A host, or one of its NUMA nodes, that runs short of memory without any limit: no cgroup's headroom tells of it."""
+"""A host, or one of its NUMA nodes, that runs short of memory without any limit: no cgroup's headroom shows it."""
 
 from dataclasses import replace
 

@@ -70,7 +70,7 @@ def cases(scale: Scale) -> list[Case]:
             store.case("square", "high", title, size),
             waves=(Wave("redis", "memory.high", ("max", str(size.limit_mib * MIB)), every_ms),),
             # All requests alone would hide a limit under which nothing is served: the other phases serve the more of
-            # them. Those are not judged: who has swapped nothing out has nothing to swap in, as it served nobody.
+            # them. Those are not judged: an arm that swapped nothing out, as it served nobody, has nothing to swap in.
             scores=(
                 store.rps(),
                 Metric("rps_limited", "requests/s with the limit", "", +1, lambda run: phase_rate(run, limited=True)),

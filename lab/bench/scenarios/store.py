@@ -33,7 +33,7 @@ SIZES = {
 
 
 def server(*args: str, group: str = "redis", snapshots: bool = False) -> Task:
-    """The server. Redis switches THP off for itself unless told not to."""
+    """The server. Redis switches THP off for itself unless configured not to."""
     directory = ("--dir", "/mnt") if snapshots else ()
     return Task(
         "server",
