@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
 use pages::markdown::{self, Class};
 use pages::matching::{self, Mismatch};
 use pages::runner::{self, Place};
@@ -447,6 +448,9 @@ printf '%s\\n' 'trap \"echo down; exit 0\" INT' 'echo up 1' \\
 
 #[test]
 fn an_interrupted_command_has_a_second_terminal() {
+    // As when the tests run in the background of a script.
+    // SAFETY: no handler, and nothing in this program waits for the signal.
+    unsafe { signal(Signal::SIGINT, SigHandler::SigIgn) }.unwrap();
     let text = format!(
         "<!-- guest: {DAEMON} -->
 <!-- guest: (trap 'echo hit >hit' INT; while :; do sleep 0.05; done) & -->

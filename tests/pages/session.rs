@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{SigHandler, Signal, killpg, signal};
 use nix::unistd::{Pid, pipe2};
 
 /// Begins a mark in the output; no command of a page prints it.
@@ -73,6 +73,14 @@ impl Session {
         if let Some(path) = path {
             let usual = std::env::var("PATH").unwrap();
             command.env("PATH", format!("{}:{usual}", path.display()));
+        }
+        // A job in the background of a script ignores ^C, and so would all that it starts.
+        // SAFETY: signal() is one system call.
+        unsafe {
+            command.pre_exec(|| {
+                signal(Signal::SIGINT, SigHandler::SigDfl)?;
+                Ok(())
+            });
         }
         let (read, write) = pipe2(OFlag::O_CLOEXEC).unwrap();
         let mut child = command
