@@ -28,7 +28,9 @@ SHORT = "test-short"
 _PACKAGES = "ca-certificates,git,make,python3,sudo"
 _USER = "newcomer"
 _CERTIFICATES = Path("/usr/local/share/ca-certificates")
-_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_GIT = "git -c safe.directory=*"
+"""The checkout may be another user's; the process that serves a clone does not hear of the options of its caller."""
 _NEEDED_GIB = 8
 """Room for the root: packages, the checkout, its build directory."""
 
@@ -57,7 +59,7 @@ def main(suite: str, targets: Sequence[str], as_user: bool) -> int:
             _remove(left)
         free = shutil.disk_usage(store).free >> 30
         if free < _NEEDED_GIB:
-            raise LabError(Exit.HOST, f"a clean root takes {_NEEDED_GIB} GiB, and {store} has {free} GiB free.")
+            raise LabError(Exit.SPACE, f"a clean root takes {_NEEDED_GIB} GiB, and {store} has {free} GiB free.")
         root = Path(tempfile.mkdtemp(prefix="root-", dir=store))
         try:
             _make(suite, root, store / "debs", as_user)
@@ -95,11 +97,12 @@ def _make(suite: str, root: Path, debs: Path, as_user: bool) -> None:
         ["chroot", str(root), "/bin/sh", "-ec", "\n".join(setup_lines)],
         log=log,
         what=f"setting up the root of {suite}",
-        code=Exit.INSTALL,
+        code=Exit.BUILD,
         append=True,
     )
     project = root / "srv" / "project"
-    proc.run(["git", "clone", "-q", str(REPO), str(project)], log=log, what="cloning HEAD", code=Exit.HOST, append=True)
+    clone = [*_GIT.split(), "clone", "-q", "--no-local", "--upload-pack", f"{_GIT} upload-pack"]
+    proc.run([*clone, str(REPO), str(project)], log=log, what="cloning HEAD", code=Exit.BUILD, append=True)
     print(f"clean root: {suite}, HEAD of {REPO}, made in {time.monotonic() - begin:.0f} s", flush=True)
 
 

@@ -61,7 +61,7 @@ def main(names: list[str]) -> int:
     if not paths:
         raise LabError(Exit.USAGE, f"no such mutant in {DIRECTORY}")
     mutants = [load(path) for path in paths]
-    setup.ensure(setup.Need.PROGRAM)
+    setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
     gates, metrics = [], {}
     for mutant in mutants:
         begin = time.monotonic()

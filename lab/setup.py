@@ -84,8 +84,8 @@ def installed(names: Sequence[str]) -> set[str]:
     except OSError as error:
         raise LabError(
             Exit.HOST,
-            f"this is not a Debian system (dpkg-query: {error.strerror}), so the lab cannot install what it needs. "
-            f"Install by hand what these Debian packages hold: {' '.join(names)}",
+            f"this is not a Debian system (dpkg-query: {error.strerror}), and the lab runs on Debian 12 and 13 only: "
+            "use a container or a virtual machine of one. docs/install.md builds the program and a kernel elsewhere.",
         ) from error
     rows = (line.split() for line in done.stdout.splitlines())
     return {row[0] for row in rows if len(row) == 2 and row[1] == "installed"}

@@ -85,7 +85,7 @@ def main(minutes: float, seed: int | None) -> int:
     """Soaks for `minutes` of guest time; writes build/results/soak.json. 1 if a gate failed."""
     if not 0 < minutes <= 24 * 60:
         raise LabError(Exit.USAGE, f"a soak takes more than 0 and at most {24 * 60} minutes, not {minutes:g}")
-    setup.ensure(setup.Need.PROGRAM)
+    setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
     kernel = build.ensure(variant=build.DEBUG)
     mode, why = accel.best(kernel.image)
     seed = int(time.time()) if seed is None else seed

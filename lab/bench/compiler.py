@@ -44,7 +44,9 @@ def libbpf() -> Payload:
     sources = sorted((tree / "tools" / "lib" / "bpf").glob("*.c"))
     include = [f"-I{tree / 'tools' / place}" for place in ("lib/bpf", "include", "include/uapi")]
     # Some headers are included by others only when the compiler optimises.
-    rules = _ask(tool("gcc"), "-M", "-O2", "-D_GNU_SOURCE", *include, *(str(path) for path in sources))
+    # By the names that are looked for: Debian 13 has a link from /usr/include to elsewhere.
+    names = ["-M", "-fno-canonical-system-headers", "-O2", "-D_GNU_SOURCE"]
+    rules = _ask(tool("gcc"), *names, *include, *(str(path) for path in sources))
     headers = {Path(word) for word in rules.replace("\\", " ").split() if word.endswith(".h")}
     files = {str(path): path for path in headers if not path.is_relative_to(tree)}
     for path in [*sources, *headers]:

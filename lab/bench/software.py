@@ -33,21 +33,31 @@ def _shell() -> Payload:
     return Payload({name: tool(name) for name in names}, files={"/lab/text": REPO / "LICENSE"})
 
 
+_LOADED = """
+import sys
+for module in list(sys.modules.values()):
+    if getattr(module, "__file__", None):
+        print(module.__file__)
+"""
+
+
 def _python() -> Payload:
     """Debian's interpreter with as much of its library as it needs to start, and jemalloc."""
     python = tool("python3") if not Path("/usr/bin/python3").exists() else Path("/usr/bin/python3").resolve()
+    # What it loads before a program of its command line: 3.13 has linecache among that, 3.11 has not.
     answer = proc.output(
-        [str(python), "-I", "-S", "-c", "import encodings; print(encodings.__path__[0])"],
+        [str(python), "-I", "-S", "-c", _LOADED],
         what="asking Python for its library",
         code=Exit.HOST,
     )
-    encodings = Path(answer.strip())
+    modules = [Path(line) for line in answer.splitlines()]
+    encodings = [path for module in modules if module.parent.name == "encodings" for path in module.parent.glob("*.py")]
     library = next(iter(sorted(Path("/usr/lib").glob("*-linux-gnu/libjemalloc.so.2"))), None)
     if library is None:
         raise LabError(Exit.HOST, "libjemalloc2 is not installed; run `make setup`")
     return Payload(
         {"python": python, "jemalloc": library},
-        files={str(path): path for path in encodings.glob("*.py")},
+        files={str(path): path for path in [*modules, *encodings] if path.is_file()},
     )
 
 

@@ -79,18 +79,23 @@ def main(argv: list[str]) -> int:
     )
     finished = schedule.run_all(plan, kernel, mode, tools, width, args.stop_after)
     finished.raise_if_nothing_was_run()
-    return _report(args, scale, mode, finished, time.monotonic() - begun)
+    return _report(args, scale, mode, finished, len(plan), time.monotonic() - begun)
 
 
 def _report(
-    args: argparse.Namespace, scale: cells.Scale, mode: vm.Mode, finished: schedule.Finished, seconds: float
+    args: argparse.Namespace,
+    scale: cells.Scale,
+    mode: vm.Mode,
+    finished: schedule.Finished,
+    planned: int,
+    seconds: float,
 ) -> int:
     runs: list[Run] = finished.runs
     table = Table(runs)
     # Figures of the smoke scale mean nothing, so only events are judged there.
     checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale.name != "smoke")
     environment = results.environment(
-        runs[0].release, str(mode), workload=scale.name, seconds=round(seconds), complete=not finished.errors
+        runs[0].release, str(mode), workload=scale.name, seconds=round(seconds), complete=len(runs) == planned
     )
     body = metrics.collect(table, scale)
     path = results.write(args.name, environment, body, checked)

@@ -19,8 +19,8 @@ _print_lock = threading.Lock()
 PARTS = ("lint", "host", "vm", "sample", "soak", "debug")
 _USUAL = ("lint", "host", "vm")
 """Without the kernel for debugging, which takes as long to build as all the rest: `make test-debug`."""
-_SAMPLE = ("memcached/none",)
-"""Cases of the benchmark suite that a sample of `vm` has: a server and a client of Debian's packages."""
+_SAMPLE = ("memcached/none", "mixed/host", "kernbench/none")
+"""Cases of the benchmark suite that a sample of `vm` has: among them memcached, Redis, Python and gcc."""
 
 
 def _show(suite: Suite) -> None:
@@ -119,6 +119,7 @@ def test(only: list[str] | None = None) -> int:
     need = setup.Need.PROGRAM
     need |= setup.Need.LINT if "lint" in parts else setup.Need(0)
     need |= setup.Need.BENCH if {"vm", "sample"} & set(parts) else setup.Need(0)
+    need |= setup.Need.KERNEL | setup.Need.VM if {"soak", "debug"} & set(parts) else setup.Need(0)
     setup.ensure(need)
     suites: list[Suite] = []
     kernel: Kernel | None = None

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The clean Debian root, as far as it can be tested without one, and what setup installs for the linters."""
 
+import io
 import os
 import subprocess
 import tempfile
 import unittest
+from contextlib import redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +23,35 @@ class CleanRootTest(unittest.TestCase):
         self.assertEqual(self._other("ID=debian\nVERSION_CODENAME=bookworm\n"), "trixie")
         self.assertEqual(self._other('VERSION_CODENAME="trixie"\n'), "bookworm")
         self.assertEqual(self._other("ID=arch\n"), "trixie")
+
+    def test_the_checkout_may_be_another_user_s(self) -> None:
+        """Root clones what it does not own, which git refuses unless both of its processes are told otherwise."""
+        with tempfile.TemporaryDirectory() as name:
+            root, source = Path(name) / "root", Path(name) / "source"
+            (root / "srv").mkdir(parents=True)
+            git = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
+            for words in (["init", "-q", str(source)], ["-C", str(source), "commit", "-q", "--allow-empty", "-m", "x"]):
+                subprocess.run([*git, *words], check=True)
+            if os.geteuid() == 0:
+                for path in [source, *source.rglob("*")]:
+                    os.chown(path, 65534, 65534)
+
+            def call(argv: list[str], **_: object) -> None:
+                if "clone" in argv:
+                    subprocess.run(argv, check=True, env={"PATH": os.environ["PATH"], "HOME": name})
+
+            found = mock.Mock(uri="x")
+            with (
+                mock.patch.object(cleanroot, "REPO", source),
+                mock.patch.object(cleanroot, "mirrors", return_value=[found]),
+                mock.patch.object(cleanroot, "host_config", return_value={}),
+                mock.patch.object(cleanroot, "_CERTIFICATES", Path(name) / "none"),
+                mock.patch("shutil.copyfile"),
+                mock.patch("lab.proc.run", call),
+                redirect_stdout(io.StringIO()),
+            ):
+                cleanroot._make("trixie", root, Path(name), False)
+            self.assertTrue((root / "srv" / "project" / ".git").is_dir())
 
     def test_only_root_can_make_one(self) -> None:
         with mock.patch.object(os, "geteuid", return_value=1000), self.assertRaises(LabError) as caught:

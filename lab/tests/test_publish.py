@@ -15,6 +15,7 @@ from lab import publish, results
 from lab.bench import output, scenarios
 from lab.bench.spec import Scale
 from lab.bench.table import Table
+from lab.demo.cells import ARM, LIMITS
 from lab.errors import LabError
 from lab.tests.bench_runs import HIGH, one
 
@@ -102,6 +103,13 @@ class CompactTest(unittest.TestCase):
         self.assertEqual(json.loads(text), body)
         self.assertIn('"b": {"median": 1.5, "interval": [1, 2]},', text)
         self.assertLess(len(text.splitlines()), len(json.dumps(body, indent=2).splitlines()))
+
+    def test_a_demo_without_a_cell_is_refused(self) -> None:
+        every: dict[str, dict[str, Any]] = {limit: {arm: {} for arm in ARM} for limit in LIMITS}
+        body = {"environment": {**WHOLE, "workload": "demo"}, "metrics": {"cells": every}}
+        self.assertEqual(publish.objections("demo", body), [])
+        del every["max"]["never"]
+        self.assertEqual(publish.objections("demo", body), ["it lacks max/never"])
 
 
 if __name__ == "__main__":
