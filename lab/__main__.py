@@ -306,7 +306,6 @@ def _parser() -> argparse.ArgumentParser:
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     root.add_argument(
         "--suite",
-        choices=["bookworm", "trixie"],
         default=os.environ.get("SUITE") or None,
         help="also: SUITE=; default: the one that this host is not of",
     )

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import proc, setup
+from lab import proc, setup, space
 from lab.errors import Exit, LabError
 from lab.kernel.debian import host_config, mirrors
 from lab.lock import locked
@@ -29,9 +29,7 @@ _PACKAGES = "ca-certificates,git,make,python3,sudo"
 _USER = "newcomer"
 _CERTIFICATES = Path("/usr/local/share/ca-certificates")
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_GIT = "git -c safe.directory=*"
-"""The checkout may be another user's; the process that serves a clone does not hear of the options of its caller."""
-_NEEDED_GIB = 8
+_MIB = 8 << 10
 """Room for the root: packages, the checkout, its build directory."""
 
 
@@ -47,6 +45,8 @@ def other_suite() -> str:
 
 def main(suite: str, targets: Sequence[str], as_user: bool) -> int:
     """Runs each of `targets` in a new root of `suite`; 1 if one of them failed."""
+    if suite not in SUITES:
+        raise LabError(Exit.USAGE, f"there is no suite {suite!r}; there are: {', '.join(SUITES)}")
     if os.geteuid() != 0:
         raise LabError(Exit.PRIVILEGE, "a clean Debian root needs mounts and chroot, so this must run as root.")
     setup.ensure(setup.Need.ROOT)
@@ -57,9 +57,7 @@ def main(suite: str, targets: Sequence[str], as_user: bool) -> int:
         # Of a run that was killed; nothing is mounted there any more.
         for left in store.glob("root-*"):
             _remove(left)
-        free = shutil.disk_usage(store).free >> 30
-        if free < _NEEDED_GIB:
-            raise LabError(Exit.SPACE, f"a clean root takes {_NEEDED_GIB} GiB, and {store} has {free} GiB free.")
+        space.need(_MIB, store, "a clean root")
         root = Path(tempfile.mkdtemp(prefix="root-", dir=store))
         try:
             _make(suite, root, store / "debs", as_user)
@@ -101,7 +99,8 @@ def _make(suite: str, root: Path, debs: Path, as_user: bool) -> None:
         append=True,
     )
     project = root / "srv" / "project"
-    clone = [*_GIT.split(), "clone", "-q", "--no-local", "--upload-pack", f"{_GIT} upload-pack"]
+    # The process that serves a clone does not get the options of its caller.
+    clone = [*proc.GIT, "clone", "-q", "--no-local", "--upload-pack", " ".join([*proc.GIT, "upload-pack"])]
     proc.run([*clone, str(REPO), str(project)], log=log, what="cloning HEAD", code=Exit.BUILD, append=True)
     print(f"clean root: {suite}, HEAD of {REPO}, made in {time.monotonic() - begin:.0f} s", flush=True)
 

@@ -92,11 +92,17 @@ def _below(path: Path, levels: int) -> Iterator[Path]:
             yield from _below(one, levels - 1)
 
 
-def _owner(path: Path) -> str:
-    """The owner of `path`, or of the first directory above that exists, beside the user of this process."""
+def existing(path: Path) -> Path:
+    """`path`, or the first directory above that exists."""
     # Not path.exists(), which raises where a directory above is closed.
     while not os.path.exists(path):  # noqa: PTH110
         path = path.parent
+    return path
+
+
+def _owner(path: Path) -> str:
+    """The owner of `path`, or of the first directory above that exists, beside the user of this process."""
+    path = existing(path)
     return f"owner of {path}: {_name(path.stat().st_uid)}; this is {_name(os.geteuid())}"
 
 

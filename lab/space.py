@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Free disk space: asked for before what needs much of it, so that nothing fails half way."""
 
-import os
 import shutil
 from pathlib import Path
 
 from lab.errors import Exit, LabError
+from lab.paths import existing
 
 
 def free_mib(path: Path) -> int:
     """What is free for this user where `path` is, or would be made."""
-    # Not path.exists(), which raises where a directory above is closed.
-    while not os.path.exists(path):  # noqa: PTH110
-        path = path.parent
-    return shutil.disk_usage(path).free >> 20
+    return shutil.disk_usage(existing(path)).free >> 20
 
 
 def need(mib: int, directory: Path, what: str, remedy: str = "") -> None:

@@ -51,7 +51,8 @@ def _python() -> Payload:
         code=Exit.HOST,
     )
     modules = [Path(line) for line in answer.splitlines()]
-    encodings = [path for module in modules if module.parent.name == "encodings" for path in module.parent.glob("*.py")]
+    folders = {module.parent for module in modules if module.parent.name == "encodings"}
+    encodings = [path for package in folders for path in package.glob("*.py")]
     library = next(iter(sorted(Path("/usr/lib").glob("*-linux-gnu/libjemalloc.so.2"))), None)
     if library is None:
         raise LabError(Exit.HOST, "libjemalloc2 is not installed; run `make setup`")

@@ -3,7 +3,6 @@
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -49,13 +48,6 @@ def _seconds(word: str) -> float:
     return value
 
 
-def _benchmark() -> Path:
-    found = shutil.which("redis-benchmark")
-    if found is None:
-        raise LabError(Exit.HOST, "redis-benchmark is not installed; run `make setup`")
-    return Path(found)
-
-
 def main(argv: list[str]) -> int:
     """Runs the demo; 0 when every gate holds."""
     args = _parser().parse_args(argv)
@@ -71,7 +63,7 @@ def main(argv: list[str]) -> int:
     )
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
-    tools = schedule.Programs(programs.mthp_ext(), programs.redis_server(), _benchmark())
+    tools = schedule.Programs(programs.mthp_ext(), programs.redis_server(), programs.installed("redis-benchmark"))
     print(
         f"Redis SET, {scale.requests:,} requests on {scale.keys:,} keys of {cells.VALUE_BYTES} bytes; "
         f"limits of {scale.limit_bytes >> 20} MiB; {len(plan)} runs, {width} at a time, {mode}",

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs the demo at its smallest, so that what `make demo` needs is checked by `make test`."""
 
-import shutil
 import time
-from pathlib import Path
 
 from lab import programs, results
 from lab.demo import cells, gates, page, schedule, text
 from lab.demo.outcome import Table
-from lab.errors import Exit, LabError
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
 from lab.testing.result import Status, Suite, Test
@@ -22,10 +19,8 @@ def run(kernel: Kernel) -> Suite:
     suite = Suite("demo", logs=[BUILD / "vm" / f"demo-max-{arm}-1" / "console.log" for arm in _ARMS])
     begin = time.monotonic()
     scale = cells.SCALES["smoke"]
-    benchmark = shutil.which("redis-benchmark")
-    if benchmark is None:
-        raise LabError(Exit.HOST, "redis-benchmark is not installed; run `make setup`")
-    tools = schedule.Programs(programs.mthp_ext(), programs.redis_server(), Path(benchmark))
+    benchmark = programs.installed("redis-benchmark")
+    tools = schedule.Programs(programs.mthp_ext(), programs.redis_server(), benchmark)
     finished = schedule.run_all(cells.plan(scale, ["max"], _ARMS, 1), kernel.image, Mode.ICOUNT, tools, 2)
     if finished.interrupted:
         raise KeyboardInterrupt

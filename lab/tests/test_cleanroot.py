@@ -58,6 +58,11 @@ class CleanRootTest(unittest.TestCase):
             cleanroot.main("trixie", ["lint"], False)
         self.assertIs(caught.exception.code, Exit.PRIVILEGE)
 
+    def test_suites_have_names(self) -> None:
+        with self.assertRaises(LabError) as caught:
+            cleanroot.main("buster", ["lint"], False)
+        self.assertIs(caught.exception.code, Exit.USAGE)
+
     def test_the_script_runs_make_as_the_user_asked_for(self) -> None:
         for as_user, expected in ((False, "chroot '/c/root x' env -i HOME=/root"), (True, "sudo -u newcomer env -i")):
             script = cleanroot.script(Path("/c/root x"), Path("/c"), as_user)
