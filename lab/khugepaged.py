@@ -29,7 +29,7 @@ TASKS = ("hot1", "cold", "without pages", "hot2")
 
 NOTE = (
     f"Tasks of {TASK_MIB} MiB, as in the mail; counts of events under emulation, guest time counted in instructions.\n"
-    "Not shown, for QEMU has neither TLB nor caches: cycles per access, dTLB misses and throughput of hot2 (the mail:\n"
+    "Not shown, since no time has TLB or caches in it: cycles per access, dTLB misses, throughput of hot2 (the mail:\n"
     "-55 %, -76 %, +7 %), which is what its huge pages are for. The two kernels are also configured differently, so\n"
     "that their CPU times compare in the order of magnitude only."
 )

@@ -17,7 +17,7 @@ class Mode(StrEnum):
     TCG = "tcg"
     """Emulated, one host thread per guest CPU: the fastest emulation, its timing as noisy as the host."""
     ICOUNT = "icount"
-    """Emulated on one CPU, one instruction = 1 ns of guest time: repeats, but models neither TLB nor cache."""
+    """Emulated on one CPU, one instruction = 1 ns of guest time: repeats, but no time has a TLB or cache in it."""
 
 
 PORTS = ("verdict", "output", "results")
@@ -31,6 +31,14 @@ class Files:
     initramfs: Path
     console: Path
     ports: dict[str, Path]
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A QEMU program, and what it needs to run from where it is."""
+
+    program: str
+    options: tuple[str, ...] = ()
 
 
 def binary() -> str:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sizes of the modelled TLB, and what they stand for."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+from lab.errors import Exit, LabError
+
+_WAYS = 16
+_UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+JOINS = {"off": 0, "16K": 2, "64K": 4}
+"""Coalescing: one entry for that much contiguous memory in base pages. Zen joins 16 KiB, Arm's contpte 64 KiB."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a set-associative structure."""
+
+    sets: int
+    ways: int
+
+    @property
+    def entries(self) -> int:
+        """All of them."""
+        return self.sets * self.ways
+
+    def scaled(self, share: float) -> "Shape":
+        """With this share of the entries, at least one."""
+        entries = max(1, round(self.entries * share))
+        ways = min(self.ways, entries)
+        return Shape(max(1, round(entries / ways)), ways)
+
+    def __str__(self) -> str:
+        return f"{self.sets}x{self.ways}"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Of a data TLB and its page-walk caches; by default about that of a server processor of 2020 to 2024."""
+
+    l1_small: Shape = field(default=Shape(16, 6))
+    l1_large: Shape = field(default=Shape(8, 4))
+    l2: Shape = field(default=Shape(128, _WAYS))
+    pde: Shape = field(default=Shape(16, 4))
+    pdpte: Shape = field(default=Shape(4, 4))
+    join: str = "off"
+
+    def words(self) -> list[str]:
+        """As the plugin reads it."""
+        shapes = {"l1-small": self.l1_small, "l1-large": self.l1_large, "l2": self.l2}
+        shapes |= {"pde": self.pde, "pdpte": self.pdpte}
+        return [*(f"{name}={shape}" for name, shape in shapes.items()), f"coalesce={JOINS[self.join]}"]
+
+    def standing_for(self, real_bytes: int, modelled_bytes: int) -> "Geometry":
+        """The reach of L2 and of the cache of page directories in the proportion of the modelled data to the real."""
+        share = min(1.0, modelled_bytes / real_bytes)
+        return replace(self, l2=self.l2.scaled(share), pde=self.pde.scaled(share))
+
+    @property
+    def text(self) -> str:
+        """For readers."""
+        join = "" if self.join == "off" else f"; contiguous base pages share an entry for {self.join}iB"
+        return (
+            f"L1 {self.l1_small.entries} entries of 4 KiB and {self.l1_large.entries} of 2 MiB, L2 {self.l2.entries}, "
+            f"page-walk caches {self.pde.entries} and {self.pdpte.entries}{join}"
+        )
+
+
+def size(text: str) -> int:
+    """Bytes in "3.4G"; LabError if it is no size."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])", text)
+    if not found or float(found[1]) == 0:
+        raise LabError(Exit.USAGE, f"{text!r} is not a size: write a number and M, G or T, such as 3.4G")
+    return round(float(found[1]) * _UNITS[found[2]])

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef TLB_OPTIONS_H
+#define TLB_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Sets and ways of one structure. */
+struct shape {
+	unsigned int sets, ways;
+};
+
+/* "NAME=VALUE" of QEMU's command line. Every one is needed, but for those of `current`. */
+struct options {
+	const char *out;
+	struct shape l1_small, l1_large, l2, pde, pdpte;
+	unsigned int coalesce; /* base pages that one entry may join, as a power of 2; 0: none */
+	uint64_t direct;       /* the kernel's map of all memory; 0: the usual one of 4 or 5 levels */
+	/* Where the kernel keeps the running task, and what it is: current_task below the base of GS, and offsets in
+	 * task_struct, mm_struct. 0: not known, and address spaces have no names. */
+	uint64_t current;
+	unsigned int comm, mm, context;
+};
+
+/* Whether all words are known and all that is needed was given; says on stderr what is not. */
+bool options_parse(struct options *options, int count, char **words);
+
+#endif
