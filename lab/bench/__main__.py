@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from lab import accel, programs, results, schedule, setup, vm
-from lab.bench import compare, execute, gates, scenarios, text, variants
+from lab.bench import compare, execute, gates, scenarios, text, variants, walks
 from lab.bench.arms import ARM
 from lab.bench.cell import LRUS
 from lab.bench.journal import Journal
@@ -20,6 +20,7 @@ from lab.bench.table import Table
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.report import parts
+from lab.tlb.geometry import JOINS, size
 
 REPEATS = {Scale.SMOKE: 1, Scale.CI: 3, Scale.FULL: 3}
 
@@ -43,6 +44,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stop-after", type=float, metavar="SECONDS", help="wall-clock time after which a run is stopped and rated"
     )
+    tlb = parser.add_argument_group("the TLB model, in mode icount")
+    tlb.add_argument("--no-tlb", action="store_true", help="do not load it: two thirds of the time, and no walks")
+    tlb.add_argument("--tlb-stands-for", type=size, metavar="SIZE", help="data that the cases stand for, such as 3.4G")
+    tlb.add_argument("--coalesce", choices=list(JOINS), default="off", help="contiguous memory that shares an entry")
     journal = parser.add_mutually_exclusive_group()
     journal.add_argument("--fresh", action="store_true", help="measure again what the journal has")
     journal.add_argument("--kept", action="store_true", help="measure nothing, report what the journal has")
@@ -83,12 +88,16 @@ def main(argv: list[str]) -> int:
         return Exit.OK
     begun = time.monotonic()
     setup.ensure(setup.Need.BENCH)
-    kernel = args.kernel or build.ensure().image
+    built = None if args.kernel else build.ensure()
+    kernel = built.image if built else args.kernel
+    tlb = _tlb(args, mode, built.vmlinux if built else None)
     if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:
         raise LabError(Exit.QEMU, accel.best(kernel)[1])
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
-    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, args.stop_after)
+    world = execute.World(
+        kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, tlb, args.stop_after
+    )
     asked = len(cells)
     if args.kept:
         cells = [cell for cell in cells if execute.is_kept(cell, world)]
@@ -97,15 +106,33 @@ def main(argv: list[str]) -> int:
     print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
     finished = execute.run_all(cells, world, width)
     finished.raise_if_nothing_was_run()
-    return _report(args.name, scale, mode, finished, asked, time.monotonic() - begun)
+    return _report(args.name, scale, world, finished, asked, time.monotonic() - begun)
+
+
+def _tlb(args: argparse.Namespace, mode: vm.Mode, vmlinux: Path | None) -> walks.Tlb | None:
+    """The TLB model, where time is counted in instructions. Where it cannot be had, rates are measured all the same,
+    unless something of it was asked for."""
+    asked = args.tlb_stands_for is not None or args.coalesce != "off"
+    if asked and (args.no_tlb or mode is not vm.Mode.ICOUNT):
+        raise LabError(Exit.USAGE, "--tlb-stands-for and --coalesce are about the TLB model: mode icount, no --no-tlb")
+    if args.no_tlb or mode is not vm.Mode.ICOUNT:
+        return None
+    try:
+        return walks.load(vmlinux, args.coalesce, args.tlb_stands_for)
+    except LabError as error:
+        if asked:
+            raise
+        print(f"bench: no walks will be counted: {error}", file=sys.stderr)
+        return None
 
 
 def _report(
-    name: str, scale: Scale, mode: vm.Mode, finished: schedule.Finished[Run], asked: int, seconds: float
+    name: str, scale: Scale, world: execute.World, finished: schedule.Finished[Run], asked: int, seconds: float
 ) -> int:
     from lab.bench import output
 
-    table = Table(finished.runs)
+    mode, tlb = world.mode, world.tlb
+    table = Table(finished.runs, tlb)
     # Figures of the smoke scale mean nothing, so only events are judged there.
     checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale is not Scale.SMOKE)
     complete = len(finished.runs) == asked
@@ -116,11 +143,13 @@ def _report(
         runs=len(finished.runs),
         seconds_of_all_runs=round(sum(run.wall_s for run in finished.runs)),
         complete=complete,
+        tlb=tlb.model.geometry.text if tlb else None,
+        tlb_qemu=programs.version([tlb.model.emulator.program, "--version"]) if tlb else None,
     )
     paths = output.write(name, table, checked, environment)
     print()
-    for world in table.worlds:
-        print("\n".join(text.case_table(table, world)), end="\n\n")
+    for row in table.worlds:
+        print("\n".join(text.case_table(table, row)), end="\n\n")
     if removed := compare.ablation(table):
         print("\n".join(parts.grid(removed)), end="\n\n")
     for _, key, rows in compare.sweeps(table):

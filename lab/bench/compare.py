@@ -9,6 +9,7 @@ from lab.bench.spec import Metric
 from lab.bench.table import Table, World
 from lab.bench.text import field, label
 from lab.bench.variants import ABLATION, SWEEPS, SWEPT
+from lab.bench.walks import PER_OPERATION
 
 NOTABLE, NOTABLE_TAIL = 0.02, 0.1
 """A figure, and a latency, that differs by less counts as the same."""
@@ -16,8 +17,9 @@ LEFT_OUT = f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99
 """For readers of the table."""
 
 
-def _figures(world: World) -> list[Metric]:
-    return list(dict.fromkeys([*world.case.judged, COVER_64K, COVER_2M, PEAK, KILLS, FLIPS]))
+def _figures(table: Table, world: World) -> list[Metric]:
+    walks = [PER_OPERATION] if table.tlb else []
+    return list(dict.fromkeys([*world.case.judged, *walks, COVER_64K, COVER_2M, PEAK, KILLS, FLIPS]))
 
 
 def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
@@ -42,7 +44,7 @@ def ablation(table: Table) -> list[list[str]]:
         if not worlds:
             continue
         # How often the policy changes its mind is no use to anybody by itself.
-        found = [(world, metric) for world in worlds for metric in _figures(world)
+        found = [(world, metric) for world in worlds for metric in _figures(table, world)
                  if metric is not FLIPS and _differs(table, world, arm, metric)]  # fmt: skip
         for world, metric in found:
             shown = [field(table, world, key, metric) for key in (DEFAULT, arm.key)]
@@ -59,7 +61,7 @@ def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
         for world in table.worlds:
             if not any(table.runs(world, arm.key) for arm in arms.values()) or not table.runs(world, DEFAULT):
                 continue
-            metrics = _figures(world)
+            metrics = _figures(table, world)
             # In the order of the values, the default among them.
             order = sorted([*sweep.values, sweep.default], key=_size)
             rows = [[f"--{option}", *(label(metric) for metric in metrics)]]

@@ -14,7 +14,9 @@ from lab.bench.cell import Cell, digest
 from lab.bench.journal import Journal
 from lab.bench.payload import Payload
 from lab.bench.run import Run, TaskError, read
+from lab.bench.walks import Tlb
 from lab.errors import Exit
+from lab.tlb import model
 
 NONSENSE = (ValueError, KeyError, TypeError, IndexError)
 """What reading records raises that do not tell a whole story."""
@@ -34,6 +36,8 @@ class World:
     """Where runs are kept; None: nowhere."""
     fresh: bool = False
     """Measure again what the journal has."""
+    tlb: Tlb | None = None
+    """The TLB model; None: runs are not modelled."""
     stop_s: float | None = None
     """Wall-clock seconds after which a run is stopped; None: by its case."""
 
@@ -41,8 +45,11 @@ class World:
         """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
         arms outlive a change of the policies."""
         ours = {"guest": self.guest} | ({} if cell.arm.static else {"mthp_ext": self.mthp_ext})
-        files = {"kernel": self.kernel, "qemu": Path(qemu.binary()), **ours}
+        tlb = self.tlb.of(cell.case) if self.tlb else None
+        program = tlb.emulator.program if tlb else qemu.binary()
+        files = {"kernel": self.kernel, "qemu": Path(program), **ours}
         found = {name: software.file_hash(path) for name, path in files.items()}
+        found |= {"tlb": tlb.identity()} if tlb else {}
         return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload, *ours.values())}
 
 
@@ -82,6 +89,8 @@ def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
     outcome.check(cell.label)
     if outcome.splats:
         raise schedule.error_of(cell.label, f"the kernel complained: {outcome.splats[0]}", outcome.console)
+    if world.tlb:
+        model.check(outcome.records, cell.label, outcome.console)
     run = _read(cell, outcome.records, outcome.seconds, outcome.output)
     # What this machine was too slow for, it or another one may do another day.
     if world.journal and not run.by_host:
@@ -106,6 +115,7 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         timeout_s=stop_s + vm.GRACE_S,
         stop_s=stop_s,
         name=cell.name,
+        tlb=world.tlb.of(cell.case) if world.tlb else None,
     )
 
 

@@ -94,6 +94,11 @@ NAMES = tuple(_SOFTWARE)
 """What a case may ask for."""
 
 
+def provide(name: str, payload: Payload) -> None:
+    """Adds what is not the lab's own, before a case asks for it."""
+    _SOFTWARE[name] = lambda: payload
+
+
 @remember
 def payload(name: str) -> Payload:
     """What `name` brings; LabError if the host does not have it."""

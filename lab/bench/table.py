@@ -8,13 +8,8 @@ from lab.bench.arms import ARMS, Arm
 from lab.bench.common import COMMON
 from lab.bench.run import Run
 from lab.bench.spec import Case, Metric
+from lab.bench.walks import WALKS, Tlb
 from lab.report.stats import Figure, Interval, figure, median_interval, ratio_interval
-
-
-def metrics(case: Case) -> list[Metric]:
-    """All figures of a case, in the order of its table."""
-    seen = {metric.key: metric for metric in (*case.judged, *case.more, *COMMON)}
-    return list(seen.values())
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,10 @@ class Regret:
 class Table:
     """All runs of a report."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], tlb: Tlb | None = None) -> None:
         self.all = list(runs)
+        self.tlb = tlb
+        """The TLB model of these runs, for readers."""
         self._cells: dict[tuple[str, str, str], list[Run]] = {}
         self.worlds: list[World] = []
         for run in sorted(runs, key=lambda run: run.cell.repeat):
@@ -61,6 +58,16 @@ class Table:
             if place not in seen:
                 seen.add(place)
                 self.worlds.append(World(run.cell.case, run.cell.lru))
+
+    def metrics(self, world: World) -> list[Metric]:
+        """All figures of a case, in the order of its table. Those of the TLB model only where some run has them."""
+        case = world.case
+        walks = [one for one in WALKS if any(one.of(run) is not None for run in self._of(world))]
+        seen = {metric.key: metric for metric in (*case.judged, *walks, *case.more, *COMMON)}
+        return list(seen.values())
+
+    def _of(self, world: World) -> list[Run]:
+        return [run for run in self.all if (run.cell.case.name, run.cell.lru) == (world.case.name, world.lru)]
 
     def runs(self, world: World, arm: str) -> list[Run]:
         """The runs of one cell, in order."""

@@ -56,7 +56,7 @@ def records(
         dead = killed and task.role is Role.SERVER
         ends.append({"type": "task", "task": task.name, "started_ms": 1000, "ended_ms": 2000 if dead else 5000,
                      "code": None if lives else 0, "signal": 9 if lives else None,
-                     "stopped": lives and not dead, "said": f"{task.name} said so"})  # fmt: skip
+                     "stopped": lives and not dead, "said": f"{task.name} said so", "comm": task.name})  # fmt: skip
     return [
         {"type": "begin", "t_ms": 1000, "release": "7.3.4", "oom_kills": 0},
         *samples,

@@ -32,6 +32,8 @@ const LINES: usize = 200_000;
 /// A started process.
 pub struct Task {
     name: String,
+    /// What the kernel calls the program: its file's name, cut.
+    comm: String,
     program: String,
     child: Child,
     group: Pid,
@@ -88,6 +90,7 @@ impl Task {
         };
         let mut task = Self {
             name: spec.name.clone(),
+            comm: comm(program),
             program: spec.program(),
             child,
             group,
@@ -174,11 +177,21 @@ impl Task {
             "signal": status.signal(),
             "stopped": stopped,
             "said": self.words.last(),
+            "comm": self.comm,
         });
         results
             .send(&record)
             .map_err(|e| Failure::new("write a result", e))
     }
+}
+
+/// The name by which the kernel knows a program: at most 15 bytes of its file's.
+fn comm(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let end = (0..=name.len().min(15))
+        .rev()
+        .find(|&end| name.is_char_boundary(end));
+    name[..end.unwrap_or(0)].to_owned()
 }
 
 /// Whether a Unix socket (a path) or a TCP port (host:port) takes connections.
@@ -237,6 +250,13 @@ mod tests {
             .collect();
         assert_eq!(texts, ["a 1", "a 2"]);
         assert!(records.iter().all(|record| record["task"] == "load"));
+    }
+
+    #[test]
+    fn the_kernel_cuts_names() {
+        assert_eq!(comm("/usr/bin/redis-check-rdb"), "redis-check-rdb");
+        assert_eq!(comm("/usr/bin/redis-benchmark-of-mine"), "redis-benchmark");
+        assert_eq!(comm("sh"), "sh");
     }
 
     #[test]

@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: GPL-2.0-only
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from lab.bench import markdown, page, walks
+from lab.bench.output import collect
+from lab.bench.table import Table
+from lab.bench.text import case_table, not_modelled
+from lab.errors import Exit, LabError
+from lab.kernel.build import Kernel
+from lab.paths import REPO
+from lab.qemu import Emulator
+from lab.testing.result import Status
+from lab.testing.tlb import Boot, expected, judge
+from lab.testing.tlb import run as gate_of_model
+from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, one
+from lab.tlb import coverage, emulator, hardware, model
+from lab.tlb.counts import Counts, Window, read
+from lab.tlb.geometry import Geometry, Shape, size
+from lab.tlb.model import Model
+
+
+def counted(walks_4k: int, accesses: int = 1000, l1_misses: int = 0, lost: int = 0) -> dict[str, Any]:
+    return {"instructions": 4000, "accesses": accesses, "l1_misses": l1_misses, "lost": lost,
+            "references": 2 * walks_4k, "walks": {"4": walks_4k, "2048": 1, "1048576": 2}}  # fmt: skip
+
+
+def record(**programs: int) -> dict[str, Any]:
+    every = [{"name": name, "user": counted(count), "kernel": counted(0)} for name, count in programs.items()]
+    return {"type": "tlb", "window": 0, "programs": every}
+
+
+class GeometryTest(unittest.TestCase):
+    def test_reach_follows_the_data(self) -> None:
+        full = Geometry()
+        small = full.standing_for(3400 << 20, 170 << 20)
+        self.assertEqual((small.l2, small.pde), (Shape(6, 16), Shape(1, 3)))
+        self.assertEqual((small.l1_small, small.l1_large, small.pdpte), (full.l1_small, full.l1_large, full.pdpte))
+        self.assertEqual(full.standing_for(1 << 20, 170 << 20), full, "never larger than it is")
+        self.assertEqual(Shape(16, 4).scaled(1e-9), Shape(1, 1))
+
+    def test_sizes(self) -> None:
+        self.assertEqual((size("3.4G"), size("512M"), size("1T")), (3650722202, 512 << 20, 1 << 40))
+        for bad in ("3.4", "G", "-1G", "0G", "3,4G", "3.4g", ""):
+            with self.assertRaisesRegex(LabError, "is not a size"):
+                size(bad)
+
+    def test_every_size_reaches_the_plugin(self) -> None:
+        words = Geometry(join="16K").words()
+        self.assertEqual(words, ["l1-small=16x6", "l1-large=8x4", "l2=128x16", "pde=16x4", "pdpte=4x4", "coalesce=2"])
+
+
+class CountsTest(unittest.TestCase):
+    def test_programs_and_modes_are_apart_and_add_up(self) -> None:
+        [window] = read([{"type": "sample"}, record(server=30, client=10), {"type": "tlb", "refused": "no"}])
+        self.assertEqual(window.counts().walks, {4: 40, 2048: 4, 1 << 20: 8})
+        self.assertEqual(window.counts(["server"], ["user"]).walked, 33)
+        self.assertEqual(window.counts(["server", "nobody"]).instructions, 8000)
+        self.assertEqual(Window(0, {}).counts(), Counts())
+
+    def test_a_refusal_is_an_error_with_its_reason(self) -> None:
+        with self.assertRaisesRegex(LabError, "reports nothing: boot with nokaslr"):
+            model.check([{"type": "tlb", "refused": "boot with nokaslr"}], "a run", Path("/log"))
+        with self.assertRaisesRegex(LabError, "no record"):
+            model.check([], "a run", Path("/log"))
+        model.check([record(a=1)], "a run", Path("/log"))
+
+
+class GateTest(unittest.TestCase):
+    """The gate itself: it must fail for a model that is wrong."""
+
+    boot = Boot("b", (4,), None, orders=("random",))
+
+    def judged(self, **changed: int) -> list[str]:
+        right: dict[str, Any] = {"accesses": 1_000_002, "l1_misses": 998_555, "lost": 0, "references": 1_453_000,
+                                 "instructions": 1, "walks": {"4": 968_722}}  # fmt: skip
+        program = {"name": "lab-walks", "user": {**right, **changed}, "kernel": counted(0)}
+        found = judge(self.boot, Geometry(), [{"type": "tlb", "window": 0, "programs": [program]}])
+        return [one.name.partition(": ")[2].partition(":")[0] for one in found if not one.ok]
+
+    def test_it_holds_and_each_part_can_fail(self) -> None:
+        self.assertEqual(self.judged(), [])
+        self.assertEqual(self.judged(accesses=1_100_000), ["accesses"])
+        self.assertEqual(self.judged(l1_misses=990_000), ["misses of L1"])
+        self.assertEqual(self.judged(lost=1), ["accesses that no table maps"])
+        self.assertEqual(self.judged(references=968_722), ["references a walk / 10"])
+        wrong: Any = {"4": 960_000}
+        self.assertEqual(self.judged(walks=wrong), ["walks"])
+        self.assertEqual(len([one for one in judge(self.boot, Geometry(), []) if not one.ok]), 1)
+
+    def test_what_is_computed(self) -> None:
+        off, zen, arm = (Geometry(join=join) for join in ("off", "16K", "64K"))
+        self.assertEqual(expected("random", 4, off)[1], 1 - 2048 / 65536)
+        self.assertEqual(expected("random", 64, off), expected("random", 4, off))
+        self.assertEqual(expected("dependent", 64, zen)[1], 0.875)
+        self.assertEqual(expected("random", 64, arm)[1], 0.5)
+        self.assertEqual(expected("random", 2048, off), (0.75, 0.0))
+        self.assertEqual(expected("sequential", 4, off), (1 / 64, 1 / 64))
+
+
+class EmulatorTest(unittest.TestCase):
+    def test_only_what_was_checked_fits(self) -> None:
+        self.assertTrue(emulator.fits("QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)"))
+        for other in ("QEMU emulator version 7.2.22", "QEMU emulator version 11.0.1", "version 10.1.0", ""):
+            self.assertFalse(emulator.fits(other), other)
+
+    def test_another_system_is_refused_with_the_reason(self) -> None:
+        with (
+            mock.patch("lab.tlb.emulator._release", return_value="forky"),
+            self.assertRaisesRegex(LabError, "needs QEMU 10.0; the host's is 11.0, and Debian has none for forky"),
+        ):
+            emulator._fetch(Path("/nowhere"), "11.0")
+
+    def test_the_gate_is_skipped_only_where_nothing_can_be_fetched(self) -> None:
+        kernel = Kernel(Path("/k"), "7.3", Path("/t"), Path("/o"))
+        for code, status in ((Exit.SOURCE, Status.SKIPPED), (Exit.QEMU, Status.FAILED)):
+            with mock.patch("lab.tlb.model.load", side_effect=LabError(code, "why")):
+                [test] = gate_of_model(kernel).tests
+            self.assertEqual((test.status, test.detail), (status, "why"))
+
+    def test_an_unpacked_program_that_does_not_run_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            program = Path(name) / "usr/bin/qemu-system-x86_64"
+            program.parent.mkdir(parents=True)
+            program.write_text("#!/bin/sh\necho QEMU emulator version 9.2.0\n")
+            program.chmod(0o755)
+            with self.assertRaisesRegex(LabError, "is QEMU emulator version 9.2.0, not QEMU 10.0"):
+                emulator._check(Path(name))
+
+
+class MadeUpGuestTest(unittest.TestCase):
+    """The whole plugin, with a made-up guest in the place of QEMU (tlb_plugin.c)."""
+
+    held: tempfile.TemporaryDirectory[str]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.held = tempfile.TemporaryDirectory()
+        source = REPO / "lab" / "tlb" / "plugin"
+        files = [REPO / "lab" / "tests" / "tlb_plugin.c", *source.glob("*.c")]
+        flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", f"-I{source}"]
+        program = str(Path(cls.held.name) / "test")
+        subprocess.run(["gcc", *flags, "-fno-sanitize-recover", "-o", program, *map(str, files)], check=True)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.held.cleanup()
+
+    def records(self, scenario: str, *options: str, join: str = "off") -> list[dict[str, Any]]:
+        out = Path(self.held.name) / "out"
+        out.unlink(missing_ok=True)
+        task = ("current=0x10", "comm=8", "mm=0", "context=0")
+        argv = [
+            str(Path(self.held.name) / "test"),
+            scenario,
+            f"out={out}",
+            *Geometry(join=join).words(),
+            *task,
+            *options,
+        ]
+        env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    def one(self, scenario: str, join: str = "off") -> Window:
+        [found] = self.records(scenario, join=join)
+        self.assertEqual(found["window"], 1)
+        return read([found])[0]
+
+    def test_sizes_modes_and_levels(self) -> None:
+        programs = self.one("sizes").programs
+        user, kernel = programs["first"]["user"], programs["first"]["kernel"]
+        # Page 16 is not mapped. The first walk reads 4 levels, the others find their directory.
+        self.assertEqual((user.accesses, user.lost), (18, 1))
+        self.assertEqual(user.walks, {4: 15, 2048: 1, 1 << 20: 0})
+        self.assertEqual(user.references, 4 + 14 + 1)
+        self.assertEqual((kernel.accesses, kernel.walks[2048], kernel.walks[4]), (2, 1, 0))
+        # The first one ran before it was known whose it is; the mark at the end counts.
+        self.assertEqual((user.instructions, kernel.instructions), (18, 2))
+
+    def test_only_aligned_contiguous_pages_of_equal_rights_join(self) -> None:
+        counts = self.one("sizes", "16K").programs["first"]["user"]
+        # Pages 1 to 3 and 12 to 15 join; 4 to 7 are not aligned, one of 8 to 11 has other rights.
+        self.assertEqual(counts.walks, {4: 8, 16: 2, 2048: 1, 1 << 20: 0})
+
+    def test_a_window_inside_another_is_part_of_it(self) -> None:
+        self.assertEqual(self.one("windows").counts().accesses, 3)
+
+    def test_flushes_and_address_spaces(self) -> None:
+        programs = self.one("flushes").programs
+        # First: once, after its page is dropped, after its CR3 is written again; not when it comes back.
+        self.assertEqual(programs["first"]["user"].walks[4], 3)
+        self.assertEqual(programs["other"]["user"].walks[4], 1)
+        self.assertEqual(programs["third"]["user"].walks[4], 1, "the tables were another one's")
+
+    def test_what_changed_meanwhile_is_flushed(self) -> None:
+        self.assertEqual(self.one("changed").programs["first"]["user"].walks[4], 2)
+        self.assertEqual(
+            self.one("own").programs["first"]["user"].walks[4], 2, "what it changed itself is flushed once"
+        )
+
+    def test_it_refuses_with_the_reason(self) -> None:
+        for scenario, options, why in (
+            ("pcid", (), "PCIDs"),
+            ("la57", (), "map of all memory"),
+            ("names", (), "does not show cr3"),
+            ("sizes", ("direct=0xffff800000000000",), "map of all memory"),
+            ("sizes", ("current=0x7000000",), "running task cannot be read"),
+            ("unarmed", (), "before the guest has armed"),
+            ("unended", (), "ended inside a window"),
+        ):
+            records = self.records(scenario, *options)
+            self.assertIn(why, model.refusal(records), scenario)
+            self.assertEqual(read(records), [], scenario)
+
+
+class StructuresTest(unittest.TestCase):
+    def test_hits_replacement_flushes_and_references(self) -> None:
+        source = REPO / "lab" / "tlb" / "plugin"
+        with tempfile.TemporaryDirectory() as name:
+            program = Path(name) / "test"
+            files = [REPO / "lab" / "tests" / "tlb_model.c", source / "model.c"]
+            flags = ["-O2", "-Wall", "-Wextra", "-Werror", f"-I{source}", "-o", str(program)]
+            subprocess.run(["gcc", *flags, *map(str, files), "-lm"], check=True)
+            done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+
+class PluginTest(unittest.TestCase):
+    """The built plugin, without QEMU: it says no before it uses any of it."""
+
+    def install(self, api: int, target: bytes = b"x86_64", cpus: int = 1, options: tuple[bytes, ...] = ()) -> str:
+        script = (
+            "import ctypes, sys\n"
+            "class Info(ctypes.Structure):\n"
+            "    _fields_ = [('t', ctypes.c_char_p), ('a', ctypes.c_int), ('b', ctypes.c_int), ('s', ctypes.c_bool),\n"
+            "                ('c', ctypes.c_int), ('m', ctypes.c_int)]\n"
+            f"plugin = ctypes.CDLL({str(model.plugin())!r}, mode=1)\n"
+            f"words = {list(options)!r}\n"
+            "argv = (ctypes.c_char_p * len(words))(*words)\n"
+            f"info = Info({target!r}, 0, {api}, True, {cpus}, {cpus})\n"
+            "sys.exit(plugin.qemu_plugin_install(ctypes.c_uint64(1), ctypes.byref(info), len(words), argv) != 0)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        return done.stderr
+
+    def test_it_refuses_with_the_reason(self) -> None:
+        for api in (1, 3, 5, 7):
+            self.assertIn(f"this QEMU has plugin API {api}, and the model was checked with 4", self.install(api))
+        self.assertIn("one processor of an x86_64 system", self.install(4, cpus=2))
+        self.assertIn("one processor of an x86_64 system", self.install(4, target=b"aarch64"))
+        self.assertIn("option l2=128 is not known, or its value is none", self.install(4, options=(b"l2=128",)))
+        self.assertIn("it needs out=", self.install(4))
+
+
+TLB = walks.Tlb(Model(Emulator("qemu"), REPO / "LICENSE", Geometry()), size("3.4G"))
+
+
+def modelled(case: Any, arm: str, count: int) -> Any:
+    run = one(case, arm)
+    return replace(run, tlb=read([record(server=count, load=10 * count)])[0])
+
+
+class SuiteTest(unittest.TestCase):
+    def table(self) -> Table:
+        return Table([modelled(FREE, "never", 200_000), modelled(FREE, "always", 20_000)], TLB)
+
+    def test_walks_per_operation_and_per_instruction(self) -> None:
+        run = modelled(FREE, "never", 200_000)
+        # 50,000 requests/s for 4 s; two programs in two modes have 12 walks of large pages.
+        self.assertEqual(walks.operations(run), 200_000)
+        self.assertAlmostEqual(walks.PER_OPERATION.of(run) or 0, 11 + 12 / 200_000)
+        by_key = {metric.key: metric.of(run) for metric in walks.WALKS}
+        self.assertAlmostEqual(by_key["walks_op_4k"] or 0, 11)
+        self.assertAlmostEqual(by_key["walks_op_servers"] or 0, 1 + 6 / 200_000)
+        self.assertAlmostEqual(by_key["walks_ki_4k"] or 0, 2_200_000 / 16)
+        self.assertIsNone(by_key["walks_op_joined"], "nothing was to be joined")
+        self.assertIsNone(walks.PER_OPERATION.of(one(FREE, "never")), "not modelled")
+
+    def test_without_a_rate_the_run_is_the_operation(self) -> None:
+        self.assertEqual(walks.operations(one(CI["bloat/threads"], "never")), 1)
+        self.assertEqual(walks.operations(one(CI["vmhost/fragmented"], "never")), 1, "its requests come before")
+        self.assertIsNone(walks.operations(one(FREE, "never", killed=True)))
+
+    def test_the_table_has_them_and_says_what_the_tlb_stands_for(self) -> None:
+        table = self.table()
+        text = "\n".join(case_table(table, table.worlds[0]))
+        self.assertRegex(text, r"walks per operation +\| 1.1 +\| 11 ")
+        self.assertIn("L2 96", text)
+        self.assertIn("170 MiB stand for 3.4 GiB", text)
+        plain = Table([one(FREE, "never")])
+        self.assertNotIn("walks per", "\n".join(case_table(plain, plain.worlds[0])))
+
+    def test_the_page_and_the_markdown_have_them(self) -> None:
+        table, environment = self.table(), {**ENVIRONMENT, "tlb": "L1"}
+        shown = page.render(table, [], environment)
+        self.assertIn('aria-label="walks per operation"', shown)
+        self.assertIn("<th>walks per 1,000 instructions, 2M</th>", shown)
+        text = markdown.render(table, [], environment)
+        self.assertIn("| walks per operation, 4K ", text)
+        for document in (shown, text):
+            self.assertIn("170 MiB stand for 3.4 GiB", document)
+
+    def test_json_has_them_by_program(self) -> None:
+        world = collect(self.table())["worlds"]["redis/set-none/classic"]
+        self.assertEqual(world["arms"]["never"]["walks_by_program"]["load"], {"user": 2_000_003, "kernel": 3})
+        self.assertIn("stand for", world["tlb"])
+
+    def test_readers_learn_whether_there_was_a_model(self) -> None:
+        self.assertIn("TLB misses", not_modelled(ENVIRONMENT)[0])
+        self.assertIn("the time of a TLB miss", not_modelled({**ENVIRONMENT, "tlb": "L1"})[0])
+
+    def test_a_case_without_data_is_not_scaled(self) -> None:
+        self.assertIn("at its full size", TLB.line(CI["bloat/threads"]))
+        self.assertEqual(TLB.geometry(CI["bloat/threads"]), Geometry())
+        self.assertNotEqual(TLB.of(FREE).identity(), TLB.of(CI["bloat/threads"]).identity())
+
+
+# Recorded: perf 6.1.187 on an Intel Xeon of a virtual machine without the processor's counters.
+_RECORDED = "8296,,page-faults,121676617,100.00,,\n<not supported>,,dTLB-load-misses,0,100.00,,\n"
+_SYNTAX = (
+    "event syntax error: '..age-faults,dtlb_load_misses.walk_completed,dtlb_load_m..'\n"
+    "                                  \\___ parser error\nRun 'perf list' for a list of valid events\n"
+)
+
+
+class HardwareTest(unittest.TestCase):
+    def test_recorded_output(self) -> None:
+        self.assertEqual(hardware.count(_RECORDED, "page-faults"), 8296)
+        with self.assertRaisesRegex(hardware.RefusedError, "<not supported> of dTLB-load-misses: likely a virtual"):
+            hardware.count(_RECORDED, "dTLB-load-misses")
+        with self.assertRaisesRegex(hardware.RefusedError, "perf does not know dtlb_load_misses.walk_completed"):
+            hardware.count(_SYNTAX, "dtlb_load_misses.walk_completed")
+        with self.assertRaisesRegex(hardware.RefusedError, r"50.00 % of the time"):
+            hardware.count(_RECORDED.replace("100.00", "50.00"), "page-faults")
+        with self.assertRaisesRegex(hardware.RefusedError, "did not report"):
+            hardware.count("", "page-faults")
+
+    def test_makers(self) -> None:
+        self.assertEqual(hardware.event_of("vendor_id\t: AuthenticAMD\n"), "ls_l1_d_tlb_miss.all_l2_miss")
+        with self.assertRaisesRegex(hardware.RefusedError, "unknown"):
+            hardware.event_of("CPU implementer : 0x41\n")
+
+    def test_a_perf_that_counts_nothing_ends_without_figures(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            perf, program = Path(name) / "perf", Path(name) / "lab-walks"
+            perf.write_text(f"#!/bin/sh\ncat > \"$4\" <<'E'\n{_RECORDED}E\n")
+            program.write_text("#!/bin/sh\n")
+            for path in (perf, program):
+                path.chmod(path.stat().st_mode | stat.S_IXUSR)
+            argv = [sys.executable, str(REPO / "lab/tlb/hardware.py"), "--program", str(program)]
+            env = {**os.environ, "PATH": f"{name}:/usr/bin:/bin"}
+            done = subprocess.run(
+                [*argv, "--event", "dTLB-load-misses"], capture_output=True, text=True, env=env, check=False
+            )
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("<not supported>", done.stderr)
+
+    def test_beside_the_model(self) -> None:
+        mine = [{"order": "random", "mib": 256, "cover": cover, "covered": cover / 100, "walks_per_access": 0.9,
+                 "ns_per_access": 17.0} for cover in (0, 25)]  # fmt: skip
+        theirs = [{**mine[0], "walks_per_access": 0.8, "ns_per_access": 3.5}]
+        rows = coverage.table(mine, theirs)
+        self.assertEqual(rows[1][1:], ["0%", "0.9000", "0.8000", "3.50"])
+        self.assertEqual(rows[2][1:], ["25%", "0.9000", "-", "-"])
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name) / "walks.json"
+            path.write_text(json.dumps({"format": hardware.FORMAT, "cpu": "c", "event": "e", "rows": theirs}))
+            self.assertEqual(coverage.load(path)["rows"], theirs)
+            for wrong in ({"format": 0, "rows": []}, {"format": hardware.FORMAT, "rows": [{"order": "up"}]}):
+                path.write_text(json.dumps(wrong))
+                with self.assertRaisesRegex(LabError, "another version"):
+                    coverage.load(path)
+            path.write_text("{")
+            with self.assertRaisesRegex(LabError, "write it with lab/tlb/hardware.py"):
+                coverage.load(path)
+
+
+if __name__ == "__main__":
+    unittest.main()
