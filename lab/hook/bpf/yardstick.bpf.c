@@ -3,7 +3,7 @@
  * Two programs to measure the hook with: one that does nothing, so that what it
  * costs is the hook's own price, and one that counts how often it is asked.
  */
-#include "kernel.h"
+#include "hook.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -13,15 +13,15 @@ char LICENSE[] SEC("license") = "GPL";
 __u64 calls;
 
 SEC("struct_ops/mthp_choose")
-unsigned long BPF_PROG(empty_choose, struct cgroup *cgrp, enum tva_type type,
-		       unsigned long vm_flags, unsigned long orders)
+unsigned long BPF_PROG(empty_choose, struct cgroup *cgrp, struct cgroup *attached,
+		       enum bpf_mthp_reason reason, __u64 flags, unsigned long orders)
 {
 	return orders;
 }
 
 SEC("struct_ops/mthp_choose")
-unsigned long BPF_PROG(count_choose, struct cgroup *cgrp, enum tva_type type,
-		       unsigned long vm_flags, unsigned long orders)
+unsigned long BPF_PROG(count_choose, struct cgroup *cgrp, struct cgroup *attached,
+		       enum bpf_mthp_reason reason, __u64 flags, unsigned long orders)
 {
 	calls++;
 	return orders;
