@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles the two programs that serve as yardsticks.
+//! Compiles the programs that serve as yardsticks.
 
 use std::env;
 use std::path::PathBuf;
