@@ -72,7 +72,6 @@ struct mthp_tunables {
 	__u32 sparse_share;	/* 1024ths of what it spans that a process must fill not to be sparse */
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 pressure_order;	/* largest order that pressure leaves; 0: none */
-	__u32 pad;
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;

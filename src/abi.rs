@@ -153,7 +153,6 @@ pub struct Tunables {
     pub sparse_share: u32,
     pub sample_mask: u32,
     pub pressure_order: u32,
-    pub pad: u32,
     pub threshold_ns: u64,
     pub calm_ns: u64,
     pub window_ns: u64,
@@ -318,6 +317,10 @@ mod tests {
                     rust.push(offset_of!($rust, $field));
                 )*
                 assert_eq!(measured(&c), rust);
+                let value = <$rust>::default();
+                let mut fields = 0;
+                $(fields += size_of_val(&value.$field);)*
+                assert_eq!(fields, size_of::<$rust>(), "no padding");
             }
         };
     }
@@ -343,7 +346,6 @@ mod tests {
             sparse_share,
             sample_mask,
             pressure_order,
-            pad,
             threshold_ns,
             calm_ns,
             window_ns,

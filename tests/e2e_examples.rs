@@ -2,6 +2,12 @@
 //! The example policies of the series (tools/mm/bpf_mthp), built by their own Makefile: each
 //! loads, does what its README says, and is gone with its loader.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
 mod common;
 
 use std::io::{BufRead, BufReader, Read};
@@ -35,9 +41,8 @@ impl Example {
         let mut out = BufReader::new(child.stdout.take().unwrap());
         out.read_line(&mut line).unwrap();
         let mut example = Example { child };
-        if line != format!("attached to {path}\n") {
-            panic!("{line:?}: {}", example.errors());
-        }
+        let attached = line == format!("attached to {path}\n");
+        assert!(attached, "{line:?}: {}", example.errors());
         example
     }
 
