@@ -10,14 +10,10 @@
 #ifndef MTHP_ABI_H
 #define MTHP_ABI_H
 
-#ifdef __bpf__
-#include "kernel.h"
-#else
-#include <linux/types.h>
-#endif
+#include "hook.h"
 
 #define MTHP_MAGIC	0x6d746870u	/* "mthp" */
-#define MTHP_ABI	6u
+#define MTHP_ABI	7u
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
 #define MTHP_ALL_ORDERS	(~1ULL)
@@ -28,18 +24,22 @@
 /* Value of max_order that caps nothing. */
 #define MTHP_NO_MAX_ORDER	63u
 
-/* VM_HUGEPAGE: its bit has not moved since it exists (2.6.38). */
-#define MTHP_VM_HUGEPAGE	(1ULL << 29)
+/*
+ * One more than the last reason known here.  Arrays by reason are indexed by the kernel's
+ * numbers; their place 0, which is no reason, stays empty.
+ */
+#define MTHP_NR_REASONS	(BPF_MTHP_COLLAPSE + 1)
 
-/* Why memory is being allocated: `type` of mthp_choose in our own numbering. */
-enum mthp_reason {
-	MTHP_FAULT,
-	MTHP_SWAPIN,
-	MTHP_KHUGEPAGED,
-	MTHP_COLLAPSE,		/* MADV_COLLAPSE: asked for by the program */
-	MTHP_NR_REASONS,
-	MTHP_UNKNOWN = MTHP_NR_REASONS,
-};
+/* A later kernel may have more of them. */
+#define MTHP_KNOWN(reason)	((reason) != 0 && (reason) < MTHP_NR_REASONS)
+
+/* An array's initialiser: the same for each of them. */
+#define MTHP_EACH_REASON(value)						\
+	[BPF_MTHP_FAULT] = (value), [BPF_MTHP_SWAPIN] = (value),	\
+	[BPF_MTHP_KHUGEPAGED] = (value), [BPF_MTHP_COLLAPSE] = (value)
+
+/* As pressure.bpf.h calls it. */
+#define MTHP_FAULT	BPF_MTHP_FAULT
 
 /* The rules.  As bits: which are on, and which of them narrowed an answer. */
 enum mthp_rule {
@@ -72,7 +72,6 @@ struct mthp_tunables {
 	__u32 sparse_share;	/* 1024ths of what it spans that a process must fill not to be sparse */
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 pressure_order;	/* largest order that pressure leaves; 0: none */
-	__u32 pad;
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;
@@ -88,8 +87,7 @@ struct mthp_tunables {
  */
 #define MTHP_DEFAULTS_OF_ALL						\
 	.psi_full = 1,							\
-	.max_order = { MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER,		\
-		       MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER },		\
+	.max_order = { MTHP_EACH_REASON(MTHP_NO_MAX_ORDER) },		\
 	.limit_share = 512,						\
 	.sparse_share = 512,						\
 	.sample_mask = 15,						\

@@ -12,6 +12,10 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
+#ifndef likely
+#define likely(x) __builtin_expect(!!(x), 1)
+#endif
+
 #ifndef unlikely
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #endif
@@ -19,11 +23,11 @@
 /* What is known when memory is asked for. */
 struct mthp_facts {
 	__u64 orders;		/* the offer; only these can be allowed */
-	__u64 vm_flags;
+	__u64 flags;		/* enum bpf_mthp_flags */
 	__u64 memory_bytes;	/* anon+shmem of the cgroup, if memory_known */
 	__u64 headroom_bytes;	/* until the nearest limit; MTHP_NO_LIMIT */
 	__u64 host_bytes;	/* what the host could give out; MTHP_NO_LIMIT */
-	__u32 reason;		/* enum mthp_reason */
+	__u32 reason;		/* enum bpf_mthp_reason */
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
@@ -36,12 +40,12 @@ struct mthp_facts {
  * explicit wish, and so is MADV_HUGEPAGE, unless the admin said otherwise.  A
  * reason this version does not know must pass unchanged.
  */
-static __always_inline int mthp_governed(__u32 reason, __u64 vm_flags,
+static __always_inline int mthp_governed(__u32 reason, __u64 flags,
 					 const struct mthp_tunables *t)
 {
-	if (reason > MTHP_COLLAPSE || (reason == MTHP_COLLAPSE && !t->narrow_collapse))
+	if (!MTHP_KNOWN(reason) || (reason == BPF_MTHP_COLLAPSE && !t->narrow_collapse))
 		return 0;
-	return t->narrow_advised || !(vm_flags & MTHP_VM_HUGEPAGE);
+	return t->narrow_advised || !(flags & BPF_MTHP_ADVISED);
 }
 
 /* All bits up to the highest one set in @x. */
@@ -128,8 +132,8 @@ static __always_inline __u64 mthp_up_to(__u32 order)
  */
 static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct mthp_tunables *t)
 {
-	return reason == MTHP_FAULT || reason == MTHP_COLLAPSE ||
-	       (reason == MTHP_KHUGEPAGED && t->bind_khugepaged);
+	return reason == BPF_MTHP_FAULT || reason == BPF_MTHP_COLLAPSE ||
+	       (reason == BPF_MTHP_KHUGEPAGED && t->bind_khugepaged);
 }
 
 /*
@@ -230,7 +234,7 @@ static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
 	__u64 fitting;
 
 	*rules = 0;
-	if (!mthp_governed(f->reason, f->vm_flags, t) || !f->orders)
+	if (!mthp_governed(f->reason, f->flags, t) || !f->orders)
 		return f->orders;
 	if (mthp_pressed(f, t))
 		*rules |= MTHP_RULE(PRESSURE);

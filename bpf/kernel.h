@@ -31,14 +31,6 @@ enum {
 };
 
 /* Values are placeholders wherever CO-RE replaces them by the kernel's. */
-enum tva_type {
-	TVA_SMAPS,
-	TVA_PAGEFAULT,
-	TVA_KHUGEPAGED,
-	TVA_FORCED_COLLAPSE,
-	TVA_SWAPIN,
-};
-
 enum cgroup_subsys_id {
 	memory_cgrp_id,
 	cpuset_cgrp_id,
@@ -196,11 +188,6 @@ struct bpf_iter_css_task {
 
 enum {
 	CSS_TASK_ITER_PROCS = 1U << 0,
-};
-
-struct bpf_mthp_ops {
-	unsigned long (*mthp_choose)(struct cgroup *cgrp, enum tva_type type,
-				     unsigned long vm_flags, unsigned long orders);
 };
 
 #endif /* MTHP_KERNEL_H */

@@ -100,7 +100,7 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 		.memory_known = mthp_accounted(cgrp),
 		.host_bytes = MTHP_NO_LIMIT,
 		.room_bytes = MTHP_NO_LIMIT,
-		.reported = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
+		.reported = { MTHP_EACH_REASON(MTHP_ALL_ORDERS) },
 	};
 	struct mthp_cgroup *state;
 
@@ -240,7 +240,7 @@ static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state
 
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	f.headroom_bytes = mthp_room(cgrp, state, t);
-	for (r = 0; r < MTHP_NR_REASONS; r++) {
+	for (r = BPF_MTHP_FAULT; r < MTHP_NR_REASONS; r++) {
 		f.reason = r;
 		to[r] = mthp_decide(&f, t, &rules);
 		all |= rules;
@@ -259,7 +259,9 @@ static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state
 	}
 	e->t_ns = now;
 	e->cgroup_id = cgrp->kn->id;
-	for (r = 0; r < MTHP_NR_REASONS; r++) {
+	e->from[0] = 0;
+	e->to[0] = 0;
+	for (r = BPF_MTHP_FAULT; r < MTHP_NR_REASONS; r++) {
 		e->from[r] = state->reported[r];
 		e->to[r] = to[r];
 		state->reported[r] = to[r];

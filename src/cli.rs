@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(counted.tunables(&own, &sizes, true).count_cache, 1);
         assert_eq!(
             (t.max_order, t.headroom_factor),
-            ([abi::NO_MAX_ORDER; 4], 1024)
+            (abi::ByReason::each(abi::NO_MAX_ORDER), 1024)
         );
     }
 
@@ -417,7 +417,7 @@ mod tests {
             assert_eq!((t.page_shift, t.largest_pages), (12, 512));
             (t.page_shift, t.largest_pages) = (0, 0);
             if *policy == Policy::Fixed {
-                assert_eq!(t.max_order, [62; 4]);
+                assert_eq!(t.max_order, abi::ByReason::each(62));
                 t.max_order = decide::defaults().max_order;
             }
             assert_eq!(t, *policy.defaults(), "{}", policy.name());
@@ -528,7 +528,8 @@ mod tests {
     #[test]
     fn a_cap_binds_forced_collapse_only_on_request() {
         let collapse = ["--max-order", "collapse=4", "--narrow-collapse"];
-        assert_eq!(run(&collapse).unwrap().max_order.unwrap().tunable()[3], 4);
+        let caps = run(&collapse).unwrap().max_order.unwrap().tunable();
+        assert_eq!(caps[abi::Reason::Collapse], 4);
         assert!(run(&["--policy", "fixed", "--max-order", "4"]).is_ok());
     }
 

@@ -179,7 +179,7 @@ mod tests {
             sparse_bytes: 0,
             max_hold: 1,
             pressure_order: 4,
-            max_order: [4; abi::NR_REASONS],
+            max_order: abi::ByReason::each(4),
             count_cache: 1,
             narrow_advised: 1,
             narrow_collapse: 1,

@@ -43,7 +43,7 @@ static void headroom_agrees_with_its_definition(void)
 	struct mthp_tunables t = defaults();
 
 	for (int i = 0; i < 200000; i++) {
-		struct mthp_facts f = calm(random_u64() % MTHP_COLLAPSE);
+		struct mthp_facts f = calm(BPF_MTHP_FAULT + random_u64() % 3);
 		__u64 got;
 
 		f.headroom_bytes = nasty_u64();
@@ -76,7 +76,7 @@ static void headroom_is_graded_order_by_order(void)
 		t.page_shift = shift;
 		t.largest_pages = 1 << 14;
 		for (int order = 1; order <= 13; order++) {
-			struct mthp_facts f = calm(MTHP_FAULT);
+			struct mthp_facts f = calm(BPF_MTHP_FAULT);
 			__u64 need = (1ULL << (order + shift)) * t.headroom_factor;
 			__u64 up_to = (2ULL << order) - 2;
 
@@ -92,7 +92,7 @@ static void headroom_is_graded_order_by_order(void)
 static void room_for_the_largest_is_room_for_all(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.headroom_bytes = 2048 * MIB;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit");
@@ -106,7 +106,7 @@ static void the_host_is_graded_order_by_order(void)
 	struct mthp_tunables t = defaults();
 	__u32 rules;
 
-	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++)
+	for (__u32 reason = BPF_MTHP_FAULT; reason < BPF_MTHP_COLLAPSE; reason++)
 		for (int order = 1; order < 9; order++) {
 			struct mthp_facts f = calm(reason);
 			__u64 up_to = (2ULL << order) - 2;
@@ -145,7 +145,7 @@ static void no_headroom_leaves_base_pages(void)
 {
 	struct mthp_tunables t = defaults();
 
-	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++) {
+	for (__u32 reason = BPF_MTHP_FAULT; reason < BPF_MTHP_COLLAPSE; reason++) {
 		struct mthp_facts f = calm(reason);
 
 		f.headroom_bytes = 0;
@@ -156,7 +156,7 @@ static void no_headroom_leaves_base_pages(void)
 static void no_limit_means_no_opinion(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	t.headroom_factor = ~0ULL;
 	t.host_factor = ~0ULL;

@@ -91,8 +91,6 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
                     raise LabError(Exit.TESTS, f"the guest's clock makes {ticks} ticks per instruction, not 1")
             case "faults":
                 _check_size(record)
-                if record["kib"] != 4 and record["arm"] in _REFUSING:
-                    continue
                 runs.setdefault((record["arm"], record["place"], record["kib"]), []).append(record)
             case "scale":
                 scale[record["cgroups"], record["what"]] = Scale(record["p50"], record["p99"], record["max"])

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 DEPTHS = (1, 4, 8)
-SIZES_KIB = (4, 64, 2048)
+SIZES_KIB = (4, 16, 64, 2048)
+"""Of faults. Those of 4 KiB ask no policy: a large folio is on, but does not fit. The others ask once each."""
+ASKED_KIB = 16
+"""The smallest large folio: of its faults a request is the largest part."""
 REPEATS = 3
 CGROUPS = (200, 20_000)
 """Attaching is timed above this many cgroups."""
@@ -43,7 +46,7 @@ class Arm:
     name: str
     label: str
     policy: str
-    """none, empty or count (the yardstick programs), ext (mthp_ext run)."""
+    """none, empty, refuse or count (the yardstick programs), ext (mthp_ext run)."""
     args: tuple[str, ...] = ()
     """Arguments of `mthp_ext run`."""
     at: str = "root"
@@ -51,7 +54,7 @@ class Arm:
     places: tuple[Place, ...] = tuple(PLAIN.values())
     sizes_kib: tuple[int, ...] = SIZES_KIB
     refuses: bool = False
-    """No fault of it may get a large folio: faults of other sizes only prove that."""
+    """No fault of it may get a large folio. Such a fault is compared with one that another program refused."""
 
 
 NONE = Arm("none", "nothing attached", "none", places=PLACES)
@@ -59,8 +62,16 @@ EMPTY = Arm("empty", "empty program", "empty")
 COUNT = Arm("count", "counting program", "count")
 ADAPTIVE = Arm("adaptive", "adaptive (default)", "ext")
 LIMITS = Arm("adaptive-limits", "adaptive, limit at every level", "ext", places=tuple(LIMITED.values()))
+REFUSE = Arm(
+    "refuse", "program that refuses", "refuse", places=tuple(SMALL.values()), sizes_kib=(ASKED_KIB,), refuses=True
+)
 TINY = Arm(
-    "adaptive-small", "adaptive, small cgroup", "ext", places=tuple(SMALL.values()), sizes_kib=(4, 64), refuses=True
+    "adaptive-small",
+    "adaptive, small cgroup, above a refusing program",
+    "ext",
+    places=tuple(SMALL.values()),
+    sizes_kib=(ASKED_KIB,),
+    refuses=True,
 )
 ARMS = (
     NONE,
@@ -71,9 +82,12 @@ ARMS = (
     Arm("headroom", "headroom", "ext", args=("--policy", "headroom")),
     ADAPTIVE,
     LIMITS,
+    REFUSE,
     TINY,
     COUNT,
 )
+YARDSTICKS = (NONE, REFUSE, COUNT)
+"""What others are compared with."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +153,11 @@ def smoke() -> Plan:
     """The gates of the cost of a call alone: a guest of a few seconds, and no unpatched kernel."""
     plain, small = PLAIN[4], SMALL[4]
     arms = (
-        replace(NONE, places=(plain, small), sizes_kib=(4,)),
-        replace(EMPTY, places=(plain,), sizes_kib=(4,)),
-        replace(ADAPTIVE, places=(plain,), sizes_kib=(4,)),
+        replace(NONE, places=(plain,), sizes_kib=(4, ASKED_KIB)),
+        replace(EMPTY, places=(plain,), sizes_kib=(ASKED_KIB,)),
+        replace(ADAPTIVE, places=(plain,), sizes_kib=(4, ASKED_KIB)),
+        replace(REFUSE, places=(small,)),
         replace(TINY, places=(small,)),
-        replace(COUNT, places=(plain,), sizes_kib=(4,)),
+        replace(COUNT, places=(plain,), sizes_kib=(4, ASKED_KIB, 64)),
     )
     return Plan(arms, repeats=1)

@@ -36,6 +36,8 @@ class Boot:
 
 PAGES = "e2e_docs"
 """The test program that runs the commands of the pages for users."""
+EXAMPLES = "e2e_examples"
+"""The test program that runs the example policies of the series."""
 
 BOOTS: dict[str, Boot] = {
     "e2e": Boot(),
@@ -147,9 +149,7 @@ def build_selftests(kernel: Kernel) -> Selftests:
         raise LabError(Exit.BUILD, f"the series has no selftests: {source} is missing")
     out = BUILD / "selftests" / kernel.tree.parent.name
     out.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, "LC_ALL": "C"}
-    for name in ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE"):
-        env.pop(name, None)
+    env = _env()
     make = ["make", "-C", str(source), f"OUTPUT={out}", "CC=gcc", "CLANG=clang-19", "BPF_CLANG=clang-19"]
     what = "building the kernel selftests"
     proc.run([*make, f"-j{len(os.sched_getaffinity(0))}"], log=BUILD / "log" / "selftests.log", what=what, env=env)
@@ -160,6 +160,25 @@ def build_selftests(kernel: Kernel) -> Selftests:
     if not names:
         raise LabError(Exit.BUILD, f"the series' selftests name no test program; see {log}")
     return Selftests(out, names)
+
+
+def build_examples(kernel: Kernel) -> Path:
+    """Builds the example policies of the series as their README says; the program that loads them."""
+    source = kernel.tree / "tools" / "mm" / "bpf_mthp"
+    if not (source / "Makefile").exists():
+        raise LabError(Exit.BUILD, f"the series has no example policies: {source} is missing")
+    out = BUILD / "examples" / kernel.tree.parent.name
+    out.mkdir(parents=True, exist_ok=True)
+    make = ["make", "-C", str(source), f"OUTPUT={out}/", f"VMLINUX_BTF={kernel.vmlinux}", "CC=gcc", "CLANG=clang-19"]
+    what = "building the example policies"
+    proc.run([*make, f"-j{len(os.sched_getaffinity(0))}"], log=BUILD / "log" / "examples.log", what=what, env=_env())
+    return out / "mthp_policy"
+
+
+def _env() -> dict[str, str]:
+    """What make is started with where the lab itself may be a command of make."""
+    of_make = ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE")
+    return {name: value for name, value in {**os.environ, "LC_ALL": "C"}.items() if name not in of_make}
 
 
 def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
@@ -233,7 +252,12 @@ def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
     binary = programs.mthp_ext()
     job = _program(kernel.image, test, mode, f"test-{test.name}")
     job = replace(job, programs=[*job.programs, binary], env={"MTHP_EXT_BIN": str(binary), **job.env})
-    return Run(f"vm/{test.name}", _with_pages(job) if test.name == PAGES else job, libtest.parse)
+    if test.name == PAGES:
+        job = _with_pages(job)
+    elif test.name == EXAMPLES:
+        loader = build_examples(kernel)
+        job = replace(job, programs=[*job.programs, loader], env={"MTHP_POLICY_BIN": str(loader), **job.env})
+    return Run(f"vm/{test.name}", job, libtest.parse)
 
 
 def _with_pages(job: vm.Job) -> vm.Job:

@@ -22,7 +22,7 @@ def fault(arm: plan.Arm, place: plan.Place, kib: int, p50: int, **more: Any) -> 
         "kib": kib,
         "repeat": 0,
         "faults": 100,
-        "large": 0 if kib == 4 else 100,
+        "large": 0 if kib == 4 or arm.refuses else 100,
         "calls": None,
         "total": p50 * 100 + 1000,
         "p10": p50 - 1,
@@ -33,18 +33,26 @@ def fault(arm: plan.Arm, place: plan.Place, kib: int, p50: int, **more: Any) -> 
     return whole | more
 
 
-def figures(default: int = 7300, empty: int = 7050, calls: int = 100, base: int = 6900) -> Figures:
-    """A run with every figure that the gates want."""
+ASKED = plan.ASKED_KIB
+
+
+def figures(
+    default: int = 7300, empty: int = 7050, calls: int = 100, base: int = 6900, unasked: int = 6905, vain: int = 0
+) -> Figures:
+    """A run with every figure that the gates want. A refused fault takes 1,000 where an allowed one takes `base`."""
     records: list[dict[str, Any]] = [BEGIN]
     for place in plan.PLAIN.values():
         records += [fault(plan.NONE, place, kib, base) for kib in plan.SIZES_KIB]
     plain, small = plan.PLAIN[4], plan.SMALL[4]
     records += [
-        fault(plan.NONE, small, 4, base),
-        fault(plan.EMPTY, plain, 4, empty),
-        fault(plan.ADAPTIVE, plain, 4, default),
-        fault(plan.TINY, small, 4, default),
-        fault(plan.COUNT, plain, 4, empty + 4, calls=calls),
+        fault(plan.EMPTY, plain, ASKED, empty),
+        fault(plan.ADAPTIVE, plain, ASKED, default),
+        fault(plan.ADAPTIVE, plain, 4, unasked),
+        fault(plan.REFUSE, small, ASKED, 1000 + empty - base),
+        fault(plan.TINY, small, ASKED, 1000 + default - base),
+        fault(plan.COUNT, plain, 4, base, calls=vain),
+        fault(plan.COUNT, plain, ASKED, empty + 4, calls=calls),
+        fault(plan.COUNT, plain, 64, empty + 4, calls=100),
     ]
     return collect(records)
 
@@ -66,10 +74,10 @@ class Arithmetic(unittest.TestCase):
     def test_a_call_is_the_difference_by_the_calls(self) -> None:
         found = figures(empty=7100, calls=200)
         plain = plan.PLAIN[4]
-        self.assertEqual(found.calls[plain.name, 4], 2)
-        self.assertEqual(found.per_call(plan.EMPTY, plan.NONE, plain, 4, 2), 100)
-        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, 4, None))
-        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, 4, 0))
+        self.assertEqual(found.calls[plain.name, ASKED], 2)
+        self.assertEqual(found.per_call(plan.EMPTY, plan.NONE, plain, ASKED, 2), 100)
+        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, ASKED, None))
+        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, ASKED, 0))
         self.assertIsNone(found.extra(plan.EMPTY, plan.NONE, plan.PLAIN[8], 4))
 
     def test_a_clock_that_counts_something_else_is_refused(self) -> None:
@@ -81,13 +89,11 @@ class Arithmetic(unittest.TestCase):
 
     def test_faults_of_another_size_are_refused(self) -> None:
         plain = plan.PLAIN[4]
-        for kib, large in ((4, 1), (64, 99), (2048, 0)):
+        for kib, large in ((4, 1), (ASKED, 99), (64, 99), (2048, 0)):
             with self.subTest(kib), self.assertRaisesRegex(LabError, "got a large folio"):
                 collect([BEGIN, fault(plan.NONE, plain, kib, 7000, large=large)])
         with self.assertRaisesRegex(LabError, "got a large folio"):
-            collect([BEGIN, fault(plan.TINY, plan.SMALL[4], 64, 7000)])
-        refused = collect([BEGIN, fault(plan.TINY, plan.SMALL[4], 64, 7000, large=0)])
-        self.assertEqual(refused.faults, {}, "a proof, not a figure")
+            collect([BEGIN, fault(plan.TINY, plan.SMALL[4], ASKED, 7000, large=100)])
         with self.assertRaisesRegex(LabError, "there already"):
             collect([BEGIN, fault(plan.NONE, plain, 4, 7000, p10=4)])
 
@@ -104,7 +110,13 @@ class Gates(unittest.TestCase):
         self.assertEqual(len(self.failing(figures(default=7301))), 2)
         self.assertEqual(len(self.failing(figures(empty=7051))), 1)
         self.assertEqual(len(self.failing(figures(calls=101))), 1)
-        self.assertEqual(len(self.failing(collect([BEGIN]))), 4)
+        self.assertEqual(self.failing(figures(vain=1)), ["calls per fault of 4 KiB that no folio fits, depth 4"])
+        self.assertEqual(len(self.failing(figures(unasked=6906))), 1)
+        self.assertEqual(len(self.failing(collect([BEGIN]))), 7)
+
+    def test_a_refusal_costs_the_empty_program_and_what_is_above_it(self) -> None:
+        found = {one.name: one.value for one in gates.calls(figures(default=7300, empty=7050))}
+        self.assertEqual(found["default policy, small cgroup, depth 4: instructions per call"], 400)
 
     def test_unattached(self) -> None:
         stock = figures()
@@ -115,16 +127,17 @@ class Gates(unittest.TestCase):
     def test_repeats(self) -> None:
         plain = plan.PLAIN[4]
 
-        def runs(*instructions: int) -> Figures:
-            return collect([BEGIN, *(fault(plan.NONE, plain, 4, p50) for p50 in instructions)])
+        def runs(*instructions: int, kib: int = 4) -> Figures:
+            return collect([BEGIN, *(fault(plan.NONE, plain, kib, p50) for p50 in instructions)])
 
-        self.assertTrue(gates.repeats(runs(6900, 6902))[0].ok)
-        self.assertFalse(gates.repeats(runs(6900, 6902), runs(6900, 6903))[0].ok)
-        self.assertFalse(gates.repeats(runs(6900))[0].ok, "nothing was repeated")
-        small = collect([BEGIN, *(fault(plan.TINY, plan.SMALL[4], 4, p50) for p50 in (7138, 7145))])
-        self.assertEqual([one.ok for one in gates.repeats(runs(6900, 6902), small)], [True, True])
-        more = collect([BEGIN, *(fault(plan.TINY, plan.SMALL[4], 4, p50) for p50 in (7138, 7146))])
-        self.assertEqual([one.ok for one in gates.repeats(runs(6900, 6902), more)], [True, False])
+        def ok(*kernels: Figures) -> list[bool]:
+            return [one.ok for one in gates.repeats(*kernels)]
+
+        asked = runs(7138, 7145, kib=ASKED)
+        self.assertEqual(ok(runs(6900, 6902), asked), [True, True])
+        self.assertEqual(ok(runs(6900, 6902), runs(6900, 6903), asked), [False, True])
+        self.assertEqual(ok(runs(6900, 6902), runs(7138, 7146, kib=ASKED)), [True, False])
+        self.assertEqual(ok(runs(6900)), [False, False], "nothing was repeated")
 
     def scaled(self, attach: int, mkdir: int, scan: int = 40_000_000) -> Figures:
         """Figures above few and many cgroups."""
@@ -169,7 +182,7 @@ class Plans(unittest.TestCase):
     def test_tables_have_a_row_for_every_arm(self) -> None:
         shown = text.faults(figures(), None)
         for arm in plan.ARMS:
-            self.assertEqual(arm.label in shown, arm not in (plan.NONE, plan.COUNT), arm.name)
+            self.assertEqual(arm.label in shown, arm not in plan.YARDSTICKS, arm.name)
         self.assertIn("+400", shown)
         self.assertIn("FAIL", text.judged(gates.scale(figures())))
 
@@ -183,19 +196,32 @@ ffffffff81336559:\tcall   *(%rax)
 ffffffff8133657a:\tdecq   %gs:0x11cea9e(%rip)        # ffffffff82505020 <__preempt_count>
 ffffffff813365a0:\tincq   %gs:0x11e1098(%rip)        # ffffffff82517640 <vm_event_states+0x240>
 ffffffff813365a8:\tjmp    ffffffff81336566 <__bpf_mthp_choose+0x96>
+ffffffff813365b2:\tincq   %gs:-0x7dae6470(%rdx)
+ffffffff813365bc:\tmov    0xfa3514(%rip),%rbp        # ffffffff822d9ae0 <tracepoint_srcu>
+ffffffff813365c3:\tincq   %gs:0x0(%rbp)
+ffffffff813365c8:\tcall   ffffffff81c01230 <__SCT__tp_func_bpf_mthp_choose>
+ffffffff813365cd:\tincq   %gs:0x8(%rbp)
 """
+STATISTICS = range(0xFFFFFFFF82519B80, 0xFFFFFFFF82519B80 + 0x6E0)
 
 
 class References(unittest.TestCase):
     """What counts as taking a reference."""
 
     def test_the_hook_as_it_is(self) -> None:
-        self.assertEqual(disasm.strangers(HOOK), [])
+        self.assertEqual(disasm.strangers(HOOK, STATISTICS), [])
+
+    def test_an_array_that_is_not_the_statistics(self) -> None:
+        self.assertEqual(len(disasm.strangers(HOOK)), 1)
+        other = HOOK.replace("0x7dae6470", "0x7dae5000")
+        self.assertEqual(disasm.strangers(other, STATISTICS), ["incq   %gs:-0x7dae5000(%rdx)"])
 
     def test_what_css_get_would_leave(self) -> None:
         for line in (
             "ffffffff81336600:\tincq   %gs:(%rax)",
             "ffffffff81336600:\tadd    $0x1,%gs:0x10(%rax)",
+            "ffffffff81336600:\tincq   %gs:0x10(%rbp)",
+            "ffffffff81336600:\tadd    %rdx,%gs:0x0(%rbp)",
             "ffffffff81336600:\tincq   %gs:0x11e1098(%rip)        # ffffffff82517640 <some_refs>",
             "ffffffff81336600:\tlock incq (%rax)",
             "ffffffff81336600:\tlock cmpxchg %rdx,(%rcx)",
@@ -204,4 +230,4 @@ class References(unittest.TestCase):
             "ffffffff81336600:\tjmp    ffffffff81234567 <cgroup_get_e_css>",
         ):
             with self.subTest(line):
-                self.assertEqual(len(disasm.strangers(f"{HOOK}{line}\n")), 1)
+                self.assertEqual(len(disasm.strangers(f"{HOOK}{line}\n", STATISTICS)), 1)

@@ -55,7 +55,7 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
         yardstick,
     };
     // Once without keeping anything: the first faults of an mm register it with khugepaged, which has one look.
-    for kib in [2048, 64, 4] {
+    for kib in [2048, 64, 16, 4] {
         faults::take(kib)?;
     }
     sleep(SETTLE);
@@ -118,6 +118,7 @@ impl Bench<'_> {
                 return Ok(Attached::Ext(ext));
             }
             Policy::Empty => "empty",
+            Policy::Refuse => "refuse",
             Policy::Count => "count",
         };
         let yardstick = self.yardstick()?;

@@ -12,7 +12,7 @@ use crate::knobs;
 
 const KIB: usize = 1024;
 const PAGE: usize = 4 * KIB;
-/// The size offered where faults of 4 KiB are measured.
+/// The size that is on, and does not fit, where faults of 4 KiB are measured.
 const OFFERED_KIB: u32 = 64;
 const OFFERED: usize = OFFERED_KIB as usize * KIB;
 const PMD: usize = 2048 * KIB;
@@ -77,15 +77,16 @@ impl Drop for Region {
     }
 }
 
-/// Takes faults of `kib` KiB, with large folios of this size switched on meanwhile. For 4 KiB the kernel is
-/// offered 64 KiB in vain: the first page of each such range is there already, so the page table exists, the
-/// policy is asked, and whatever it answers a page of 4 KiB follows.
+/// Takes faults of `kib` KiB, with large folios of this size switched on meanwhile: each is one request to a policy,
+/// which decides whether the fault gets the folio or its first page. For 4 KiB it is 64 KiB that is on, and the first
+/// page of each such range is there already: a large folio does not fit, so nobody is asked.
 ///
 /// # Errors
 /// A setting cannot be changed, or there is no such size.
 pub fn take(kib: u32) -> Result<Faults, Failure> {
     let (len, step, offered) = match kib {
         4 => (4 * PMD, PAGE, OFFERED_KIB),
+        16 => (8 * PMD, 16 * KIB, 16),
         64 => (16 * PMD, 64 * KIB, 64),
         2048 => (24 * PMD, PMD, 2048),
         _ => {

@@ -13,6 +13,8 @@ pub enum Policy {
     None,
     /// A program that returns the offer.
     Empty,
+    /// A program that refuses the offer.
+    Refuse,
     /// A program that counts and returns the offer.
     Count,
     /// `mthp_ext run` with the arm's arguments.
@@ -58,7 +60,7 @@ pub struct Arm {
     pub at: At,
     /// Names of the places to measure in.
     pub places: Vec<String>,
-    /// Sizes of the faults to measure: 4, 64, 2048.
+    /// Sizes of the faults to measure: 4, 16, 64, 2048.
     pub sizes_kib: Vec<u32>,
 }
 
