@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from lab import programs, qemu, vm
+from lab.kernel.build import Kernel
 from lab.paths import cache
 from lab.qemu import Mode
 from lab.verdict import Verdict
@@ -31,6 +32,18 @@ def best(kernel: Path) -> tuple[Mode, str]:
         temporary.write_text(json.dumps({"key": key, "mode": known[0], "why": known[1]}))
         temporary.replace(memory)
     return known
+
+
+def of(kernel: Kernel) -> tuple[Mode, str]:
+    """The fastest mode that works on this host for this kernel, and why.
+
+    A kernel with jump labels patches its code while other CPUs run it. Emulated with a thread for each of them, one now
+    and then meets the breakpoint of a label after the patching has ended, and dies of it.
+    """
+    mode, why = best(kernel.image)
+    if mode is Mode.TCG and kernel.has("JUMP_LABEL"):
+        return Mode.SINGLE, f"{why}; a kernel with jump labels takes one thread for all its processors"
+    return mode, why
 
 
 def _closed() -> str:

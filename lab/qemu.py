@@ -16,6 +16,9 @@ class Mode(StrEnum):
     """By the processor; figures mean something beyond this lab."""
     TCG = "tcg"
     """Emulated, one host thread per guest CPU: the fastest emulation, its timing as noisy as the host."""
+    SINGLE = "single"
+    """Emulated, one host thread for all guest CPUs, which take turns: the only one in which a kernel survives that
+    patches its own code while it runs."""
     ICOUNT = "icount"
     """Emulated by one thread, one instruction = 1 ns of guest time: repeats, but models neither TLB nor cache. Several
     CPUs take turns, and what one of them does is time for all."""
@@ -55,6 +58,8 @@ def accelerator(mode: Mode) -> list[str]:
             return ["-accel", "kvm", "-cpu", "host"]
         case Mode.TCG:
             return ["-accel", "tcg,thread=multi", "-cpu", _CPU]
+        case Mode.SINGLE:
+            return ["-accel", "tcg,thread=single", "-cpu", _CPU]
         case Mode.ICOUNT:
             return ["-accel", "tcg,thread=single", "-cpu", _CPU, "-icount", "shift=0,sleep=off"]
 

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from lab import results, setup
-from lab.cost import disasm, gates, measure, plan, text
+from lab.cost import disasm, gates, jumps, measure, plan, text
 from lab.cost.figures import Figures, merge
 from lab.errors import Exit
 from lab.kernel import build
@@ -16,7 +16,7 @@ def main() -> int:
     """Measures all arms on the patched kernel and the unpatched one; 0 when every gate holds."""
     begun = time.monotonic()
     setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
-    kernel, stock_kernel = build.ensure(), build.ensure(variant=build.STOCK)
+    kernel, stock_kernel = build.ensure(variant=build.COST), build.ensure(variant=build.STOCK)
     print("bench-hook: the unpatched kernel", flush=True)
     stock = measure.run(stock_kernel, plan.unpatched(), "hook-unpatched")
     print("bench-hook: the patched kernel", flush=True)
@@ -26,17 +26,19 @@ def main() -> int:
     print("bench-hook: how long cgroup_mutex is held, on 8 processors", flush=True)
     parts.append(measure.run(kernel, plan.holds(), "hook-holds"))
     patched = merge(parts)
-    found = disasm.references(kernel.vmlinux)
+    found, asked = disasm.references(kernel.vmlinux), jumps.sites(kernel.vmlinux)
     checked: list[Gate] = [
         *gates.repeats(patched, stock),
         *gates.unattached(patched, stock),
+        *gates.places(asked),
         *gates.calls(patched),
         results.gate("instructions of the hook that may take a reference", len(found), "== 0"),
         *gates.scale(patched),
         *gates.holds(patched),
     ]
     environment = results.environment(kernel.release, "icount", seconds=round(time.monotonic() - begun))
-    path = results.write("bench-hook", environment, metrics(patched, stock, found), checked)
+    measured = {**metrics(patched, stock, found), "places": [str(one) for one in asked]}
+    path = results.write("bench-hook", environment, measured, checked)
     print(f"\n{text.faults(patched, stock)}\n\n{text.scale(patched)}\n\n{text.NOTE}\n\n{text.judged(checked)}")
     print(f"\n{(time.monotonic() - begun) / 60:.1f} minutes. Results: {path}")
     return Exit.OK if all(one.ok for one in checked) else Exit.TESTS

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The figures that a run must reach."""
 
+from collections.abc import Sequence
+
 from lab.cost import plan
 from lab.cost.figures import Figures
+from lab.cost.jumps import Site
 from lab.results import Gate, gate
 
 REPEATS = "<= 2"
@@ -62,6 +65,14 @@ def unattached(patched: Figures, stock: Figures) -> list[Gate]:
             more = None if mine is None or its is None else mine - its
             gates.append(gate(f"{kib} KiB, depth {place.depth}: instructions added, unattached", more, UNATTACHED))
     return gates
+
+
+def places(sites: Sequence[Site]) -> list[Gate]:
+    """Where the kernel asks for policies, it passes a nop while there are none."""
+    return [
+        gate("places that ask whether a policy is attached", len(sites), ">= 1"),
+        gate("... where anything but a nop stands while none is", sum(not one.is_nop for one in sites), "== 0"),
+    ]
 
 
 def calls(patched: Figures) -> list[Gate]:

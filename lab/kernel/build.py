@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab import proc, space, terminal
@@ -46,12 +46,34 @@ class Variant:
 DEFAULT = Variant("kernel", keep=4)
 DEBUG = Variant("kernel-debug", fragments=("debug.config",), objects="objects-debug", keep=2, mib=4000)
 """The same code with everything in it that finds errors by itself."""
-STOCK = Variant("kernel-stock", series=False, objects="objects-stock")
-"""The base as it is, to compare with."""
+_JUMP_LABEL = ("jump-label.config",)
+COST = Variant("kernel-cost", fragments=_JUMP_LABEL, objects="objects-cost")
+"""The default kernel with static keys as they are shipped: patched code. For guests whose CPUs share a thread."""
+STOCK = Variant("kernel-stock", fragments=_JUMP_LABEL, series=False, objects="objects-stock")
+"""The base as it is, to compare with COST."""
 MUTANT = Variant("kernel-mutant")
 """The default kernel with one patch more, built in the same trees."""
 DEBUG_MUTANT = Variant("kernel-debug-mutant", fragments=DEBUG.fragments, objects=DEBUG.objects, mib=DEBUG.mib)
 """The kernel for debugging with one patch more, built in the same trees."""
+
+PREEMPTION = {"full": "preempt.config", "rt": "rt.config"}
+"""Other models of preemption than the usual one, which is lazy: name -> fragment."""
+
+
+def preempted(variant: Variant, model: str) -> Variant:
+    """`variant` with another model of preemption, one of PREEMPTION; itself for an empty name."""
+    if not model:
+        return variant
+    if model not in PREEMPTION:
+        raise LabError(Exit.USAGE, f"there is no model of preemption {model!r}; there are: {', '.join(PREEMPTION)}")
+    return replace(
+        variant,
+        name=f"{variant.name}-{model}",
+        fragments=(*variant.fragments, PREEMPTION[model]),
+        # Next to nothing is the same in two models, so that one tree takes turns rather than twice the space.
+        objects=f"{variant.objects}-preempt",
+        keep=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -85,6 +107,10 @@ class Kernel:
     def release(self) -> str:
         """What uname -r says in the guest."""
         return (self.directory / "release").read_text().strip()
+
+    def has(self, option: str) -> bool:
+        """Is CONFIG_`option` set?"""
+        return config.parse(self.config.read_text()).get(f"CONFIG_{option}", "n") != "n"
 
 
 def key(base: str, patches: Sequence[Patch], fragments: Sequence[bytes], compiler: str) -> str:

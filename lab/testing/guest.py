@@ -190,12 +190,23 @@ def _env() -> dict[str, str]:
     return {name: value for name, value in {**os.environ, "LC_ALL": "C"}.items() if name not in of_make}
 
 
+_WITHOUT_HOOK = ("mthp_psi",)
+"""Selftest programs about parts of the series that a kernel has without transparent hugepages, too."""
+
+
+def meant_for(kernel: Kernel, built: Selftests) -> list[str]:
+    """The programs that have something to test on `kernel`."""
+    if kernel.has("BPF_TRANSPARENT_HUGEPAGE"):
+        return list(built.names)
+    return [name for name in built.names if name in _WITHOUT_HOOK]
+
+
 def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
     """A run for each selftest program of the series, or several where it has several boots; then that of
     selftests/bpf."""
     built = build_selftests(kernel)
     runs = []
-    for program in built.names:
+    for program in meant_for(kernel, built):
         for suffix, boot in SELFTEST_BOOTS.get(program, {"": SelftestBoot()}).items():
             name = f"{program}-{suffix}" if suffix else program
             job = built.job(program, kernel, mode, boot, f"test-{name}")
@@ -319,6 +330,11 @@ def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Su
     """Runs everything, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
     return together([*(partial(_alone, this) for this in runs), partial(_all_before, rust, mode)], done)
+
+
+def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
+    """Runs the selftests alone, as `run` does."""
+    return together([partial(_alone, this) for this in selftests(kernel, mode)], done)
 
 
 def _alone(this: Run) -> list[Suite]:

@@ -2,11 +2,12 @@
 """The arithmetic of the hook's cost, its gates, and the look into the kernel, on made-up records."""
 
 import json
+import struct
 import unittest
 from pathlib import Path
 from typing import Any
 
-from lab.cost import disasm, gates, plan, text
+from lab.cost import disasm, gates, jumps, plan, text
 from lab.cost.figures import Figures, collect, merge
 from lab.errors import LabError
 
@@ -215,6 +216,35 @@ ffffffff813365c8:\tcall   ffffffff81c01230 <__SCT__tp_func_bpf_mthp_choose>
 ffffffff813365cd:\tincq   %gs:0x8(%rbp)
 """
 STATISTICS = range(0xFFFFFFFF82519B80, 0xFFFFFFFF82519B80 + 0x6E0)
+
+
+class Places(unittest.TestCase):
+    """What stands where a static key is asked."""
+
+    def test_entries_are_relative_to_themselves(self) -> None:
+        # The second key has both flags set.
+        table = struct.pack("<iiq", 0x100, 0x140, 0x1000) + struct.pack("<iiq", -0x10, 0, (-0x20) | 3)
+        self.assertEqual(jumps.entries(table, 0x8000), [(0x8100, 0x9008), (0x8000, 0x7FF8)])
+
+    def test_sections_are_those_in_memory(self) -> None:
+        names = b"\0__jump_table\0.bss\0"
+        headers = [(0, 0, 0, 0, 0, 0), (1, 1, 2, 0x9000, 0x300, 32), (14, 8, 3, 0xA000, 0x400, 8), (0, 3, 0, 0, 64, 0)]
+        table = b"".join(struct.pack("<IIQQQQIIQQ", *one, 0, 0, 0, 0) for one in headers)
+        start = 64 + len(names)
+        image = b"\x7fELF\x02".ljust(40, b"\0") + struct.pack("<Q", start)
+        image = image.ljust(58, b"\0") + struct.pack("<HHH", 64, len(headers), 3) + names + table
+        found = jumps.sections(image)
+        self.assertEqual(list(found), ["__jump_table"])
+        self.assertEqual((found["__jump_table"].address, found["__jump_table"].offset), (0x9000, 0x300))
+        with self.assertRaisesRegex(LabError, "ELF"):
+            jumps.sections(b"#!/bin/sh")
+
+    def test_a_jump_fails_the_gate(self) -> None:
+        nop, jump = jumps.Site("f", b"\x0f\x1f\x44\0\0"), jumps.Site("g", b"\xe9\x01\x02\0\0")
+        self.assertEqual([one.ok for one in gates.places([nop, jumps.Site("h", b"\x66\x90abc")])], [True, True])
+        self.assertEqual([one.ok for one in gates.places([nop, jump])], [True, False])
+        self.assertEqual([one.ok for one in gates.places([])], [False, True])
+        self.assertEqual(str(jump), "g: e9 01 02 00 00")
 
 
 class References(unittest.TestCase):

@@ -271,6 +271,12 @@ class Command(unittest.TestCase):
         self.assertIn("tcg,thread=single", several)
         self.assertIn("8,sockets=1", several)
 
+    def test_one_thread_for_several_cpus(self) -> None:
+        files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})
+        argv = qemu.command("q", Path("k"), files, mode=qemu.Mode.SINGLE, memory_mib=64, cpus=2, append="")
+        self.assertIn("tcg,thread=single", argv)
+        self.assertNotIn("-icount", argv)
+
     def test_nodes_share_memory_and_processors(self) -> None:
         files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})
 
