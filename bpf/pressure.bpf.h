@@ -171,10 +171,10 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 		headroom = mthp_nearest_limit(cgrp, 0, 0);
 		state->unlimited = headroom == MTHP_NO_LIMIT;
 	}
-	asked = state->asked[MTHP_FAULT];
+	asked = state->asked[BPF_MTHP_FAULT];
 	populated = mthp_populated(cgrp);
 	/* A process that has asked meanwhile lives there, if only since. */
-	if (populated || asked == state->asked[MTHP_FAULT])
+	if (populated || asked == state->asked[BPF_MTHP_FAULT])
 		state->populated = populated;
 	mthp_scan_memory(cgrp, state, headroom, t);
 	if (state->populated)

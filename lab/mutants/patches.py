@@ -28,7 +28,14 @@ RULES: dict[str, str] = {
     "and-over-ancestors": "every policy on the path from the root is asked about what those above it left",
     "delegation": "a policy below keeps nobody above from attaching",
     "cgroup-of-the-mm": "the cgroup is that of the mm's owner, not of the current task",
+    "asked-last": "only what fits the mapping and the range is asked about",
     "reason-passed": "the policy learns the reason, and each reason asks",
+    "flags-passed": "of the mapping the policy learns that it was advised, and nothing else",
+    "attachment-passed": "each call gets the cgroup that its link is attached to",
+    "refusals-counted": "refusals are counted for each size that policies take away",
+    "requests-traced": "each request is traced, with the cgroup of the policy that narrowed it last",
+    "guards-beside-faults": "a fault does not mind guards that are installed beside it",
+    "private-file-swap-in": "what is swapped in to a private mapping of a file is asked about",
     "smaps-not-asked": "THPeligible tells the configuration",
     "anonymous-only": "shared memory and files have no policy",
     "precedence": "prctl, madvise and sysfs come first",
@@ -38,7 +45,8 @@ RULES: dict[str, str] = {
     "may-write": "links are made and updated by those who may write the cgroup",
     "type-by-itself": "callbacks of a type hold nothing of the cgroup core, and one waits for none of another type",
     "verifier": "programs that sleep and ops without the operation are refused",
-    "static-key": "the key is on exactly while a policy is attached",
+    "static-key": "the key is on while a policy is attached",
+    "key-deferred": "policies that come and go do not patch the text of the kernel each time",
     "rcu-order": "pointer cleared, grace period, then free; read and used in one RCU section",
     "lifetime": "a link that is detached or refused leaves nothing behind in the cgroup",
     "hup-at-rmdir": "removing a cgroup detaches its links and raises EPOLLHUP",
@@ -77,7 +85,9 @@ BUGS: dict[str, str] = {
 }
 """Bugs that reviewers found in the public proposal. Each has a mutant that brings it back."""
 
-OPEN: dict[str, str] = {}
+OPEN: dict[str, str] = {
+    "private-file-swap-in": "no file system of the lab's kernel has huge_fault, without which only base pages come in",
+}
 """Rules and bugs without a mutant, and why."""
 
 _FIELD = re.compile(r"^([A-Z][A-Za-z-]+): +(.+)$")
