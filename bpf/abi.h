@@ -38,9 +38,6 @@
 	[BPF_MTHP_FAULT] = (value), [BPF_MTHP_SWAPIN] = (value),	\
 	[BPF_MTHP_KHUGEPAGED] = (value), [BPF_MTHP_COLLAPSE] = (value)
 
-/* As pressure.bpf.h calls it. */
-#define MTHP_FAULT	BPF_MTHP_FAULT
-
 /* The rules.  As bits: which are on, and which of them narrowed an answer. */
 enum mthp_rule {
 	MTHP_PRESSURE,
