@@ -46,7 +46,9 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
         let used = ext.used()? - before;
         ext.stop()?;
         let longest = holds.iter().max_by_key(|hold| hold.ns);
-        let scanning = holds.iter().filter(|hold| hold.task.starts_with("mthp_ext"));
+        let scanning = holds
+            .iter()
+            .filter(|hold| hold.task.starts_with("mthp_ext"));
         let of_scan = scanning.clone().map(|hold| hold.ns).max();
         let samples = Samples::new(holds.iter().map(|hold| hold.ns).collect());
         results.send(&json!({
@@ -86,7 +88,10 @@ impl Probes {
         write(format!("{TRACING}/trace_clock"), "mono")?;
         for event in ["taken", "left"] {
             let directory = format!("{TRACING}/events/holds/{event}");
-            write(format!("{directory}/filter"), &format!("lock == {mutex:#x}"))?;
+            write(
+                format!("{directory}/filter"),
+                &format!("lock == {mutex:#x}"),
+            )?;
             write(format!("{directory}/enable"), "1")?;
         }
         Ok(Self)
@@ -96,7 +101,8 @@ impl Probes {
     fn stop(self) -> Result<String, Failure> {
         write(format!("{TRACING}/events/holds/enable"), "0")?;
         let path = format!("{TRACING}/trace");
-        let text = fs::read_to_string(&path).map_err(|e| Failure::new(format!("read {path}"), e))?;
+        let text =
+            fs::read_to_string(&path).map_err(|e| Failure::new(format!("read {path}"), e))?;
         write(path, "")?;
         write(format!("{TRACING}/kprobe_events"), "")?;
         Ok(text)
