@@ -3,8 +3,9 @@
 
 Rule: hup-at-rmdir B9           rules of RULES, the first of them first in reports
 Breaks: what is wrong then      one line
-Caught-by: PROGRAM TEST         fails; PROGRAM is a selftest (with its boot: mthp_psi-off), tests/PROGRAM.rs, or
-                                mthp_ext for its unit tests
+Caught-by: PROGRAM TEST         fails; PROGRAM is a selftest (with its boot: mthp_psi-off), test_progs for the
+                                one in selftests/bpf (struct_ops_cgroup/rmdir), tests/PROGRAM.rs, or mthp_ext
+                                for its unit tests
 Caught-by: splat PROGRAM TEST   the kernel complains or panics while the test runs
 Caught-by: config-matrix CASE   does not build with the options of that case
 Kernel: debug                   needs the kernel with KASAN and lockdep; without the line the usual one
@@ -34,6 +35,8 @@ RULES: dict[str, str] = {
     "one-per-cgroup": "a second policy for a cgroup is refused with EEXIST",
     "no-memory-controller": "a cgroup without the memory controller is refused with ENODEV",
     "cgroup-required": "only links with the flag and a cgroup, and no unknown flags",
+    "may-write": "links are made and updated by those who may write the cgroup",
+    "type-by-itself": "callbacks of a type hold nothing of the cgroup core, and one waits for none of another type",
     "verifier": "programs that sleep and ops without the operation are refused",
     "static-key": "the key is on exactly while a policy is attached",
     "rcu-order": "pointer cleared, grace period, then free; read and used in one RCU section",

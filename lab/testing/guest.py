@@ -15,7 +15,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import stock
 from lab.kernel.build import Kernel
 from lab.paths import BUILD, REPO, documents
-from lab.testing import libtest, tap
+from lab.testing import bpftests, libtest, tap
 from lab.testing.host import RustTest
 from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode, Outcome, Verdict
@@ -79,7 +79,10 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
     },
     "mthp_nomemcg": {
         # The test mounts the v1 memory hierarchy itself, which v2 must not have taken.
-        "v1": SelftestBoot(env={"LAB_CONTROLLERS": "cpu pids"}, only=("v1_memory_is_refused",)),
+        "v1": SelftestBoot(
+            env={"LAB_CONTROLLERS": "cpu pids"},
+            only=("v1_memory_is_refused", "root_policy_outlives_memory"),
+        ),
         "off": SelftestBoot(
             append="cgroup_disable=memory",
             env={"LAB_CONTROLLERS": "cpu pids"},
@@ -163,7 +166,8 @@ def build_selftests(kernel: Kernel) -> Selftests:
 
 
 def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
-    """A run for each selftest program of the series, or several where it has several boots."""
+    """A run for each selftest program of the series, or several where it has several boots; then that of
+    selftests/bpf."""
     built = build_selftests(kernel)
     runs = []
     for program in built.names:
@@ -171,6 +175,8 @@ def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
             name = f"{program}-{suffix}" if suffix else program
             job = built.job(program, kernel, mode, boot, f"test-{name}")
             runs.append(Run(f"kernel/{name}", job, tap.parse))
+    in_bpf = bpftests.build(kernel, built.directory)
+    runs.append(Run(f"kernel/{bpftests.PROGRAM}", in_bpf.job(kernel, mode), bpftests.parse))
     return runs
 
 

@@ -13,6 +13,7 @@ from lab.kernel.worktree import Worktree
 from lab.mutants.judge import Fate, Seen, fate, sound
 from lab.mutants.patches import BUGS, OPEN, RULES, Catch, How, Mutant, load, parse
 from lab.paths import REPO, cache
+from lab.testing import bpftests
 from lab.testing.guest import SELFTEST_BOOTS
 from lab.testing.result import Status
 
@@ -22,13 +23,15 @@ _TEST_F = re.compile(r"^\+?TEST_F(?:_TIMEOUT|_SIGNAL)?\((\w+), (\w+)", re.MULTIL
 
 
 def _selftests() -> set[str]:
-    """PROGRAM FIXTURE.TEST of every selftest in the series."""
+    """PROGRAM FIXTURE.TEST of every selftest in the series, and the subtests of selftests/bpf."""
     found = set()
     for patch in series.load():
         program = ""
         for line in patch.content.decode(errors="replace").splitlines():
-            if match := re.fullmatch(r"\+\+\+ b/tools/testing/selftests/mthp/(\w+)\.c", line):
+            if match := re.fullmatch(r"\+\+\+ b/tools/testing/selftests/(?:mthp|bpf/prog_tests)/(\w+)\.c", line):
                 program = match[1]
+            elif match := re.fullmatch(r'\+\t\{ "(\w+)", test_\w+ \},', line):
+                found.add(f"{bpftests.PROGRAM} {program}/{match[1]}")
             elif match := _TEST_F.match(line):
                 found.add(f"{program} {match[1]}.{match[2]}")
     return found
