@@ -214,18 +214,6 @@ pub struct Walk {
     pub next: u32,
 }
 
-/// `struct mthp_walk`: how far a scan has come.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "documented in bpf/abi.h")]
-pub struct Walk {
-    pub root_id: u64,
-    pub passed: u64,
-    pub met: u64,
-    pub listed: u32,
-    pub next: u32,
-}
-
 /// `struct mthp_event`: one changed decision.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
