@@ -156,6 +156,18 @@ struct mthp_cgroup {
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
 };
 
+/*
+ * How far a scan has come.  All but root_id begin as 0; the rest is the scan's own, from
+ * one call to the next.
+ */
+struct mthp_walk {
+	__u64 root_id;		/* of the cgroup whose subtree is scanned */
+	__u64 passed;		/* cgroups of the lists before this one */
+	__u64 met;		/* cgroups met so far while a list is made */
+	__u32 listed;		/* cgroups of this list ... */
+	__u32 next;		/* ... and the one that is next */
+};
+
 /* One changed decision, sent through the ring buffer. */
 struct mthp_event {
 	__u64 t_ns;		/* CLOCK_MONOTONIC */

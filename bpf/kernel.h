@@ -21,6 +21,7 @@ typedef __u32 __wsum;
 
 /* bpf(2) constants; part of the UAPI, but newer than some distributions' headers. */
 enum {
+	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_CGRP_STORAGE = 32,
 };
@@ -179,16 +180,20 @@ struct task_struct {
 	struct mm_struct *mm;
 };
 
-struct bpf_iter_meta {
-	__u64 seq_num;
-};
-
-struct bpf_iter__cgroup {
-	struct bpf_iter_meta *meta;
-	struct cgroup *cgroup;
-};
-
 #pragma clang attribute pop
+
+/* Iterators, which live on a program's stack. */
+struct bpf_iter_num {
+	__u64 __opaque[1];
+} __attribute__((aligned(8)));
+
+struct bpf_iter_css {
+	__u64 __opaque[3];
+} __attribute__((aligned(8)));
+
+enum {
+	BPF_CGROUP_ITER_DESCENDANTS_PRE = 2,
+};
 
 struct bpf_iter_css_task {
 	__u64 __opaque[1];

@@ -122,4 +122,16 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 		s->calm = 0;
 }
 
+/*
+ * There is no sample, as pressure of this cgroup is not tracked.  It goes by @inherited, as
+ * a new one does, and the first sample after this sets a new anchor.
+ */
+static __always_inline void mthp_stall_blind(struct mthp_stall *s, __u32 inherited)
+{
+	s->seen = 0;
+	s->high = inherited;
+	s->stall_ns = 0;
+	s->elapsed_ns = 0;
+}
+
 #endif /* MTHP_STALL_H */

@@ -97,6 +97,18 @@ pub struct CgroupState {
     pub narrowed: [[u64; NR_RULES]; NR_REASONS],
 }
 
+/// `struct mthp_walk`: how far a scan has come.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in bpf/abi.h")]
+pub struct Walk {
+    pub root_id: u64,
+    pub passed: u64,
+    pub met: u64,
+    pub listed: u32,
+    pub next: u32,
+}
+
 /// `struct mthp_event`: one changed decision.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,6 +157,8 @@ pub unsafe trait Plain: Copy {}
 unsafe impl Plain for Tunables {}
 // SAFETY: as above.
 unsafe impl Plain for CgroupState {}
+// SAFETY: as above.
+unsafe impl Plain for Walk {}
 // SAFETY: as above.
 unsafe impl Plain for Event {}
 
@@ -286,6 +300,12 @@ mod tests {
             asked,
             narrowed,
         ]
+    );
+    layout!(
+        walk_matches_the_header,
+        "mthp_walk",
+        Walk,
+        [root_id, passed, met, listed, next]
     );
     layout!(
         event_matches_the_header,

@@ -130,6 +130,7 @@ tests! {
     products_compare_like_128_bits,
     first_sample_only_sets_the_anchor,
     first_sample_takes_over_the_parents_verdict,
+    a_blind_cgroup_takes_the_verdict_from_above,
     threshold_is_reached_exactly,
     verdict_does_not_depend_on_the_scan_rhythm,
     an_early_scan_is_not_normalised_upwards,

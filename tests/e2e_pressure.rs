@@ -249,6 +249,30 @@ fn a_new_cgroup_takes_its_parents_verdict() {
     );
 }
 
+/// Pressure of one cgroup can be switched off; then what is above is all that is known.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_cgroup_without_pressure_takes_its_parents_verdict() {
+    world();
+    let group = Group::new("parent");
+    let (stalled, blind, calm) = (
+        group.child("stalled"),
+        group.child("blind"),
+        group.child("calm"),
+    );
+    blind.set("cgroup.pressure", "0");
+    let _ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &STICKY]));
+    let worker = stall(&stalled);
+    eventually("the parent's verdict is high", || {
+        status_of(&group)["pressure"] == true
+    });
+    eventually("and that of the blind one", || {
+        status_of(&blind)["pressure"] == true
+    });
+    assert_eq!(status_of(&calm)["pressure"], false, "it has its own");
+    drop(relieve(&stalled, worker));
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn some_stall_counts_if_asked() {

@@ -23,6 +23,8 @@ def main() -> int:
     parts = [measure.run(kernel, one, f"hook-{one.places[0].name}") for one in plan.plans()]
     print(f"bench-hook: attaching above {' and '.join(f'{n:,}' for n in plan.CGROUPS)} cgroups", flush=True)
     parts.append(measure.run(kernel, plan.Plan((), cgroups=plan.CGROUPS), "hook-scale"))
+    print("bench-hook: how long cgroup_mutex is held, on 8 processors", flush=True)
+    parts.append(measure.run(kernel, plan.holds(), "hook-holds"))
     patched = merge(parts)
     found = disasm.references(kernel.vmlinux)
     checked: list[Gate] = [
@@ -31,6 +33,7 @@ def main() -> int:
         *gates.calls(patched),
         results.gate("instructions of the hook that may take a reference", len(found), "== 0"),
         *gates.scale(patched),
+        *gates.holds(patched),
     ]
     environment = results.environment(kernel.release, "icount", seconds=round(time.monotonic() - begun))
     path = results.write("bench-hook", environment, metrics(patched, stock, found), checked)
@@ -60,6 +63,10 @@ def metrics(patched: Figures, stock: Figures, references: list[str]) -> dict[str
         "scale": {
             f"{what}/{cgroups}": {"p50": one.p50, "p99": one.p99, "max": one.most}
             for (cgroups, what), one in patched.scale.items()
+        },
+        "holds": {
+            str(cgroups): {"count": one.count, "p50": one.p50, "p99": one.p99, "max": one.most, "longest": one.longest}
+            for cgroups, one in patched.holds.items()
         },
         "references": references,
     }

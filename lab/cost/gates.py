@@ -24,6 +24,10 @@ SCAN_SHARE = "<= 0.05"
 """Of a processor, for looking at 20,000 cgroups once a second."""
 SCAN = "mthp_ext, one second"
 
+HOLD_NS = "<= 5000000"
+"""For which somebody may hold cgroup_mutex while mthp_ext scans, with 8 processors."""
+HOLDS_OF_SCAN = "== 0"
+
 MKDIR_ALONE = "mkdir, no policy"
 MKDIRS = ("mkdir, attached", "mkdir, attached and detached meanwhile", "mkdir, mthp_ext running")
 
@@ -101,3 +105,14 @@ def scale(patched: Figures) -> list[Gate]:
     share = ratio(median(many, SCAN), 1e9)
     gates.append(gate(f"{SCAN}, {many:,} cgroups: share of a processor", share, SCAN_SHARE))
     return gates
+
+
+def holds(patched: Figures) -> list[Gate]:
+    """A scan keeps nobody from making cgroups."""
+    many = plan.CGROUPS[-1]
+    found = patched.holds.get(many)
+    name = f"cgroup_mutex, 8 CPUs, {many:,} cgroups"
+    return [
+        gate(f"{name}: longest hold, ns", found.most if found else None, HOLD_NS),
+        gate(f"{name}: holds by mthp_ext", found.of_scan if found else None, HOLDS_OF_SCAN),
+    ]

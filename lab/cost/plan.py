@@ -84,6 +84,9 @@ class Plan:
     repeats: int = REPEATS
     cgroups: tuple[int, ...] = ()
     patched: bool = True
+    holds: bool = False
+    """Above that many cgroups, only how long cgroup_mutex is held while mthp_ext scans."""
+    cpus: int = 1
     places: tuple[Place, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +116,7 @@ class Plan:
             "places": places,
             "arms": arms,
             "cgroups": list(self.cgroups),
+            "holds": self.holds,
             "patched": self.patched,
         }
         return json.dumps(whole).encode()
@@ -133,6 +137,11 @@ def plans() -> tuple[Plan, ...]:
 def unpatched() -> Plan:
     """The faults of an unpatched kernel."""
     return Plan((replace(NONE, places=tuple(PLAIN.values())),), patched=False)
+
+
+def holds() -> Plan:
+    """cgroup_mutex, with the processors that a scan has to look at for each cgroup."""
+    return Plan((), cgroups=CGROUPS[-1:], holds=True, cpus=8)
 
 
 def smoke() -> Plan:

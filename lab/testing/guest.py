@@ -69,6 +69,7 @@ class SelftestBoot(Boot):
 
     only: tuple[str, ...] = ()
     """Names of tests (of the fixture's: `child_attaches_first`); empty: all."""
+    cpus: int = 2
 
 
 SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
@@ -95,8 +96,12 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
                 "flush_storm_disturbs_nothing",
                 "flush_storm_loses_no_short_stalls",
                 "stall_with_cgroup_pressure_off",
+                "stall_of_one_cpu_of_several",
+                "stall_without_a_clock",
             )
         ),
+        "1cpu": SelftestBoot(cpus=1, only=("stall_of_one_cpu_of_several", "stall_without_a_clock")),
+        "8cpu": SelftestBoot(cpus=8, only=("stall_of_one_cpu_of_several", "stall_without_a_clock")),
         "off": SelftestBoot(append="psi=0", only=("stall_with_psi_off", "stall_of_states_out_of_bounds")),
     },
 }
@@ -132,6 +137,7 @@ class Selftests:
             programs=[path],
             files=files,
             memory_mib=1536,
+            cpus=boot.cpus,
             mode=mode,
             timeout_s=timeout_s,
             append=boot.append,

@@ -151,7 +151,7 @@ class Plans(unittest.TestCase):
     """The guest's job."""
 
     def test_every_place_of_an_arm_is_in_the_plan(self) -> None:
-        for whole in (*plan.plans(), plan.smoke(), plan.unpatched()):
+        for whole in (*plan.plans(), plan.smoke(), plan.unpatched(), plan.holds()):
             self.assertLess(len(whole.places), 7, "see plan.plans()")
             document = json.loads(whole.document(Path("/bin/x")))
             names = {place["name"] for place in document["places"]}
@@ -165,6 +165,18 @@ class Plans(unittest.TestCase):
         plain, small = plan.PLAIN[4], plan.SMALL[4]
         parts = [collect([BEGIN, fault(plan.NONE, place, 4, 6900)]) for place in (plain, small)]
         self.assertEqual(set(merge(parts).faults), {("none", "plain4", 4), ("none", "small4", 4)})
+
+    def test_the_scan_holds_no_lock_that_others_wait_for(self) -> None:
+        def judged(most: int, of_scan: int) -> list[bool]:
+            record = {"type": "holds", "cgroups": 20_000, "count": 900, "p50": 90_000, "p99": 200_000,
+                      "max": most, "longest": "lab-hook-71", "of_scan": of_scan}  # fmt: skip
+            return [one.ok for one in gates.holds(collect([BEGIN, record]))]
+
+        self.assertEqual(judged(5_000_000, 0), [True, True])
+        self.assertEqual(judged(5_001_000, 0), [False, True])
+        self.assertEqual(judged(1_000_000, 1), [True, False])
+        nothing = collect([BEGIN, {"type": "holds", "cgroups": 20_000, "count": 0}])
+        self.assertEqual([one.ok for one in gates.holds(nothing)], [False, False])
 
     def test_tables_have_a_row_for_every_arm(self) -> None:
         shown = text.faults(figures(), None)

@@ -9,6 +9,7 @@ mod ext;
 mod failure;
 mod faults;
 mod groups;
+mod holds;
 mod knobs;
 mod plan;
 mod results;
@@ -57,7 +58,9 @@ fn run(path: &str) -> Result<(), Failure> {
     if !plan.arms.is_empty() {
         arms::run(&plan, &results)?;
     }
-    if !plan.cgroups.is_empty() {
+    if plan.holds {
+        holds::run(&plan, &results)?;
+    } else if !plan.cgroups.is_empty() {
         scale::run(&plan, &results)?;
     }
     Ok(())

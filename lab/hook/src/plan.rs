@@ -75,6 +75,8 @@ pub struct Plan {
     pub arms: Vec<Arm>,
     /// Numbers of cgroups to attach above, rising; none: that is not measured.
     pub cgroups: Vec<u32>,
+    /// There, how long `cgroup_mutex` is held is measured, and nothing else.
+    pub holds: bool,
     /// With policies; else only what an unpatched kernel can do.
     pub patched: bool,
 }
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_plan_as_the_host_writes_it() {
-        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [],
+        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [], "holds": false,
             "places": [{"name": "plain1", "depth": 1, "high": null, "ballast_mib": 24}],
             "arms": [{"name": "a", "policy": "ext", "args": ["--policy", "reactive"], "at": "root",
                       "places": ["plain1"], "sizes_kib": [4]}]}"#;
