@@ -14,11 +14,7 @@
 #include "cache.bpf.h"
 #include "state.bpf.h"
 #include "stall.h"
-
-/* Cgroups of a list.  A larger subtree takes several. */
-#define MTHP_LIST	16384
-/* Cgroups that one call visits: a call does not end early, and what it holds is not freed. */
-#define MTHP_VISITS	1024
+#include "walk.h"
 
 extern int bpf_cgroup_flush_stats(struct cgroup *cgrp) __ksym;
 extern __u64 bpf_cgroup_stall(struct cgroup *cgrp, __u32 state) __ksym;
@@ -196,14 +192,9 @@ static __noinline int mthp_make_list(struct mthp_walk *walk)
 	root = bpf_cgroup_from_id(walk->root_id);
 	if (!root)
 		return 0;
-	/*
-	 * Counted in the walk: of what is there the verifier knows no values, and so does not
-	 * follow the loop through all of them.
-	 */
-	walk->met = 0;
 	bpf_rcu_read_lock();
 	bpf_for_each(css, css, &root->self, BPF_CGROUP_ITER_DESCENDANTS_PRE) {
-		if (walk->met++ < walk->passed)
+		if (!mthp_walk_meets_new(walk))
 			continue;
 		n = walk->listed;
 		id = bpf_map_lookup_elem(&mthp_list, &n);
@@ -227,16 +218,14 @@ int mthp_scan(struct mthp_walk *walk)
 	int i;
 
 	first = !walk->passed && !walk->next;
-	if (walk->next >= walk->listed) {
-		walk->passed += walk->listed;
-		walk->listed = 0;
-		walk->next = 0;
+	if (mthp_walk_is_through(walk)) {
+		mthp_walk_turn(walk);
 		mthp_make_list(walk);
 	}
 	bpf_for(i, 0, MTHP_VISITS) {
-		n = walk->next;
-		if (n >= walk->listed)
+		if (mthp_walk_is_through(walk))
 			break;
+		n = walk->next;
 		walk->next = n + 1;
 		id = bpf_map_lookup_elem(&mthp_list, &n);
 		if (!id)
@@ -248,7 +237,7 @@ int mthp_scan(struct mthp_walk *walk)
 		bpf_cgroup_release(cgrp);
 		first = 0;
 	}
-	return walk->next < walk->listed || walk->listed == MTHP_LIST;
+	return mthp_walk_goes_on(walk);
 }
 
 #endif /* MTHP_PRESSURE_BPF_H */

@@ -95,7 +95,7 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 		s->anchor_stall_ns = total;
 		return;
 	}
-	/* PSI of this cgroup was switched off and on: its total began anew. */
+	/* Totals never go back; should one, or the clock, it begins anew. */
 	if (now < s->anchor_ns || total < s->anchor_stall_ns) {
 		s->anchor_ns = now;
 		s->anchor_stall_ns = total;

@@ -157,8 +157,8 @@ impl AsFd for Attached {
 /// How often an interrupted step is tried again.
 const RETRIES: u32 = 16;
 
-/// Steps of one scan at most: some millions of cgroups.  Where cgroups are made faster
-/// than they are looked at, the rest waits for the next scan.
+/// Steps of one scan at most: some millions of cgroups.  A scan that takes more goes round
+/// in circles.
 const STEPS: u32 = 4096;
 
 /// Takes steps until one says that there is no more to do.
@@ -180,7 +180,10 @@ fn to_the_end(mut step: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
             Err(e) => return Err(e),
         }
     }
-    Ok(())
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("no end after {STEPS} steps"),
+    ))
 }
 
 /// Runs a syscall program once and returns what it returns.  It may write to its context.
@@ -330,13 +333,24 @@ mod tests {
     }
 
     #[test]
+    fn steps_are_taken_until_there_is_no_more() {
+        let mut taken = 0;
+        let result = to_the_end(|| {
+            taken += 1;
+            Ok(taken < 20)
+        });
+        assert!(result.is_ok());
+        assert_eq!(taken, 20);
+    }
+
+    #[test]
     fn a_scan_that_never_comes_to_its_end_is_ended() {
         let mut taken = 0;
         let result = to_the_end(|| {
             taken += 1;
             Ok(true)
         });
-        assert!(result.is_ok());
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(taken, STEPS);
     }
 

@@ -65,8 +65,9 @@ struct CgroupLine {
     reasons: Vec<String>,
     orders: ByReason<u64>,
     pressure: bool,
-    stall_ms: u64,
-    elapsed_ms: u64,
+    /// As of the last scan; none before the first, and where pressure is not tracked.
+    stall_ms: Option<u64>,
+    elapsed_ms: Option<u64>,
     /// Calm windows in a row that the pressure verdict needs to fall; 0: high was never,
     /// or long ago.
     hold_windows: u32,
@@ -205,8 +206,8 @@ impl CgroupLine {
             reasons: Vec::new(),
             orders: ByReason::each(u64::MAX),
             pressure: false,
-            stall_ms: 0,
-            elapsed_ms: 0,
+            stall_ms: None,
+            elapsed_ms: None,
             hold_windows: 0,
             calm_windows: 0,
             memory_bytes: None,
@@ -250,8 +251,12 @@ impl CgroupLine {
             self.memory_bytes = Some(verdict.facts.memory_bytes);
         }
         let Some(state) = &verdict.state else { return };
-        self.stall_ms = self.stall_ms.max(state.stall.stall_ns / 1_000_000);
-        self.elapsed_ms = self.elapsed_ms.max(state.stall.elapsed_ns / 1_000_000);
+        if state.stall.seen != 0 {
+            self.stall_ms = self.stall_ms.max(Some(state.stall.stall_ns / 1_000_000));
+            self.elapsed_ms = self
+                .elapsed_ms
+                .max(Some(state.stall.elapsed_ns / 1_000_000));
+        }
         self.cache_bytes = self.cache_bytes.max(state.cache_bytes);
         if state.stall.hold >= self.hold_windows {
             self.hold_windows = state.stall.hold;
@@ -350,7 +355,8 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         [
             c.cgroup.clone(),
             c.allowed.clone(),
-            show_duration(c.stall_ms * 1_000_000),
+            c.stall_ms
+                .map_or_else(|| "-".to_owned(), |ms| show_duration(ms * 1_000_000)),
             or_dash(c.memory_bytes),
             or_dash(c.headroom_bytes.into_iter().chain(c.host_bytes).min()),
             c.huge.anon_thp_text(),
@@ -441,6 +447,32 @@ mod tests {
             state: None,
             facts: facts_of(None, false, None, Some(1 << 20), &here()),
         }
+    }
+
+    /// A cgroup that no scan has seen, or whose pressure is off, is not a calm one.
+    #[test]
+    fn stall_is_shown_only_where_it_was_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        let with = |seen, stall_ns| Verdict {
+            state: Some(CgroupState {
+                stall: Stall {
+                    seen,
+                    stall_ns,
+                    ..Stall::default()
+                },
+                ..CgroupState::default()
+            }),
+            ..verdict(!0, !0, 0)
+        };
+        line.add(&with(0, 0), &X86);
+        assert_eq!(line.stall_ms, None);
+        line.add(&with(1, 0), &X86);
+        assert_eq!(line.stall_ms, Some(0));
+        line.add(&with(1, 7_000_000), &X86);
+        assert_eq!(line.stall_ms, Some(7));
+        line.add(&with(0, 0), &X86);
+        assert_eq!(line.stall_ms, Some(7));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs the C unit tests of the decision, of the room it rests on, and of the pressure
-//! verdict, each as a test of its own.  Undefined behaviour, overflow in shifts above all, is a
+//! Runs the C unit tests of the decision, of the room it rests on, of the pressure verdict,
+//! and of the parts of a scan, each as a test of its own.  Undefined behaviour, overflow in shifts above all, is a
 //! failure.
 
 #![allow(clippy::expect_used, reason = "a failed step fails the test")]
@@ -145,4 +145,11 @@ tests! {
     between_calm_and_high_nothing_changes,
     a_late_scan_counts_all_its_windows,
     without_back_off_each_calm_window_ends_it,
+}
+
+tests! {
+    walk, "walk_test",
+    one_call_is_enough_for_few,
+    a_list_takes_several_calls,
+    a_large_tree_takes_several_lists,
 }

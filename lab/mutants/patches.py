@@ -63,6 +63,7 @@ RULES: dict[str, str] = {
     "baseline": "the first sample of a stall total is history",
     "no-flapping": "a verdict that is soon back takes longer to fall each time",
     "empty-cgroup": "a cgroup without processes is not small",
+    "whole-scan": "a scan visits every cgroup once, however many calls and lists it takes",
     "bounded-retry": "a scan ends whatever the kernel answers",
     "overflow": "sizes are refused before they wrap",
     "errno-kept": "the errno of a refused trigger is the one that is reported",
@@ -79,7 +80,7 @@ BUGS: dict[str, str] = {
     "B7": "a cgroup without processes was forced to base pages",
     "B8": "it did not build without PSI",
     "B9": "a missing link was dereferenced",
-    "B10": "a failing read() of the iterator was repeated for ever",
+    "B10": "a failing read() of the proposal's iterator was repeated for ever",
     "B11": "a size in MB wrapped at 32 bits",
     "B12": "the errno of a refused trigger was lost",
 }
