@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::btf::types::{Enum, Func, FuncProto, MemberAttr, Ptr, Struct};
 use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
+use nix::errno::Errno;
 
 use crate::abi::{self, ByReason, Reason};
 use crate::cgroup;
-use crate::errors::{Context, Error, Result};
+use crate::errors::{Error, Result};
 
 /// The kernel's type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -88,7 +89,8 @@ impl Carrier {
         let abilities = Abilities {
             hook: hook(&btf),
             cgroup_links: enum_has(&btf, "BPF_F_CGROUP_FD"),
-            stall: func("bpf_cgroup_stall") && func("bpf_cgroup_flush_stats"),
+            // An earlier flush returned nothing; the policies must know whether it failed.
+            stall: func("bpf_cgroup_stall") && returns(&btf, "bpf_cgroup_flush_stats"),
             memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state"),
             reasons: reasons(&btf),
         };
@@ -164,26 +166,37 @@ impl Carrier {
             // SAFETY: the kernel has just made it, and nobody else owns it.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
-        let source = io::Error::from_raw_os_error(-fd);
-        let path = at.to_owned();
-        Err(match nix::errno::Errno::from_raw(-fd) {
-            nix::errno::Errno::EEXIST => Error::AlreadyAttached { path },
-            nix::errno::Errno::EPERM => Error::NoPrivilege {
-                what: "attach a policy".to_owned(),
-            },
-            nix::errno::Errno::EACCES | nix::errno::Errno::EROFS => Error::NotWritable { path },
-            nix::errno::Errno::ENODEV | nix::errno::Errno::EOPNOTSUPP => {
-                Error::NoMemoryController {
-                    path,
-                    why: format!("the kernel refused: {source}"),
-                    remedy: cgroup::ENABLE_MEMORY.to_owned(),
-                }
-            }
-            _ => {
-                return Err(source).context(|| format!("attaching the policy to {}", at.display()));
-            }
-        })
+        Err(refused(Errno::from_raw(-fd), at))
     }
+}
+
+/// Why the kernel makes no link to a cgroup.
+fn refused(errno: Errno, at: &Path) -> Error {
+    let source = io::Error::from(errno);
+    let path = at.to_owned();
+    match errno {
+        Errno::EEXIST => Error::AlreadyAttached { path },
+        Errno::EPERM => Error::NoPrivilege {
+            what: "attach a policy".to_owned(),
+        },
+        Errno::EACCES | Errno::EROFS => Error::NotWritable { path },
+        Errno::ENODEV | Errno::EOPNOTSUPP => Error::NoMemoryController {
+            path,
+            why: format!("the kernel refused: {source}"),
+            remedy: cgroup::ENABLE_MEMORY.to_owned(),
+        },
+        _ => Error::System {
+            what: format!("attaching the policy to {}", at.display()),
+            source,
+        },
+    }
+}
+
+/// Is there a function of this name, and does it return something?
+fn returns(btf: &Btf<'_>, name: &str) -> bool {
+    btf.type_by_name::<Func<'_>>(name)
+        .and_then(|func| btf.type_by_id::<FuncProto<'_>>(func.referenced_type().type_id()))
+        .is_some_and(|proto| proto.referenced_type().type_id() != TypeId::from(0))
 }
 
 /// Offset in bytes and type of a member.
@@ -316,12 +329,51 @@ mod tests {
 
     #[test]
     fn a_later_hook_may_have_more_of_everything() {
-        let later = KNOWN
-            .replace("BPF_MTHP_COLLAPSE,", "BPF_MTHP_COLLAPSE, BPF_MTHP_RECLAIM,")
-            .replace("unsigned long\"", "unsigned long, int\"")
-            .replace("ADVISED = 1", "ADVISED = 1, BPF_MTHP_OTHER = 2");
-        assert_ne!(later, KNOWN);
-        assert_eq!(abilities_with(&later).hook, Hook::Known);
+        let mut later = KNOWN.to_owned();
+        for (old, new) in [
+            ("BPF_MTHP_COLLAPSE,", "BPF_MTHP_COLLAPSE, BPF_MTHP_RECLAIM,"),
+            ("long long, unsigned long", "long long, unsigned long, int"),
+            ("ADVISED = 1", "ADVISED = 1, BPF_MTHP_OTHER = 2"),
+        ] {
+            let more = later.replace(old, new);
+            assert_ne!(more, later, "{old}");
+            assert_eq!(abilities_with(&more).hook, Hook::Known, "{new}");
+            later = more;
+        }
+    }
+
+    /// The first version of the kfuncs could not say that pressure is not tracked.
+    #[test]
+    fn a_flush_that_returns_nothing_is_not_the_one_that_is_known() {
+        let stall = |flush: &str| {
+            let kfuncs = format!(
+                "__attribute__((used)) {flush}
+                __attribute__((used)) unsigned long bpf_cgroup_stall(void) {{ return 1; }}"
+            );
+            abilities_with(&format!("{KNOWN}\n{kfuncs}")).stall
+        };
+        assert!(stall("int bpf_cgroup_flush_stats(void) { return 0; }"));
+        assert!(!stall("void bpf_cgroup_flush_stats(void) { }"));
+        assert!(!stall("int bpf_another(void) { return 0; }"));
+    }
+
+    #[test]
+    fn each_refusal_has_its_own_error() {
+        let code = |errno| refused(errno, Path::new("/sys/fs/cgroup/a")).code();
+        assert_eq!(code(Errno::EEXIST), 8);
+        assert_eq!(code(Errno::EPERM), 4);
+        assert_eq!(code(Errno::ENODEV), 7);
+        assert_eq!(code(Errno::EOPNOTSUPP), 7);
+        assert_eq!(code(Errno::EBUSY), 1);
+        for errno in [Errno::EACCES, Errno::EROFS] {
+            let error = refused(errno, Path::new("/sys/fs/cgroup/a"));
+            assert_eq!(error.code(), 4);
+            let text = error.to_string();
+            assert!(
+                text.starts_with("/sys/fs/cgroup/a: no right to change"),
+                "{text}"
+            );
+        }
     }
 
     #[test]
