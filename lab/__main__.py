@@ -157,7 +157,7 @@ def _vm(args: argparse.Namespace) -> int:
 
     setup.ensure(setup.Need.VM)
     kernel = args.kernel or build.ensure().image
-    mode = vm.Mode(args.mode) if args.mode else accel.best(kernel)[0]
+    mode = vm.Mode(args.mode) if args.mode else accel.of_image(kernel)[0]
     job = vm.Job(
         kernel=kernel,
         argv=args.argv,

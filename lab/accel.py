@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from lab import programs, qemu, vm
+from lab.kernel import config
 from lab.kernel.build import Kernel
 from lab.paths import cache
 from lab.qemu import Mode
@@ -40,10 +41,22 @@ def of(kernel: Kernel) -> tuple[Mode, str]:
     A kernel with jump labels patches its code while other CPUs run it. Emulated with a thread for each of them, one now
     and then meets the breakpoint of a label after the patching has ended, and dies of it.
     """
-    mode, why = best(kernel.image)
-    if mode is Mode.TCG and kernel.has("JUMP_LABEL"):
-        return Mode.SINGLE, f"{why}; a kernel with jump labels takes one thread for all its processors"
-    return mode, why
+    return of_image(kernel.image, kernel.config)
+
+
+def of_image(image: Path, configuration: Path | None = None) -> tuple[Mode, str]:
+    """The same of an image; its configuration is the file `config` beside it unless another is named. A kernel whose
+    configuration is unknown may have jump labels."""
+    mode, why = best(image)
+    if mode is not Mode.TCG:
+        return mode, why
+    try:
+        text = (configuration or image.parent / "config").read_text()
+    except OSError:
+        return Mode.SINGLE, f"{why}; a kernel of unknown configuration takes one thread for all its processors"
+    if config.parse(text).get("CONFIG_JUMP_LABEL", "n") == "n":
+        return mode, why
+    return Mode.SINGLE, f"{why}; a kernel with jump labels takes one thread for all its processors"
 
 
 def _closed() -> str:

@@ -93,9 +93,7 @@ class _Builder:
         self.libbpf = selftests / "libbpf"
         self.out = selftests / "bpf"
         self.log = BUILD / "log" / "bpf-selftests.log"
-        self.env = {**os.environ, "LC_ALL": "C"}
-        for name in ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE", "DEBUG"):
-            self.env.pop(name, None)
+        self.env = proc.outside_make()
         self.jobs = f"-j{len(os.sched_getaffinity(0))}"
 
     def _run(self, argv: Sequence[str | Path], what: str) -> None:

@@ -158,7 +158,7 @@ def build_selftests(kernel: Kernel) -> Selftests:
         raise LabError(Exit.BUILD, f"the series has no selftests: {source} is missing")
     out = BUILD / "selftests" / kernel.tree.parent.name
     out.mkdir(parents=True, exist_ok=True)
-    env = _env()
+    env = proc.outside_make()
     make = ["make", "-C", str(source), f"OUTPUT={out}", "CC=gcc", "CLANG=clang-19", "BPF_CLANG=clang-19"]
     what = "building the kernel selftests"
     proc.run([*make, f"-j{len(os.sched_getaffinity(0))}"], log=BUILD / "log" / "selftests.log", what=what, env=env)
@@ -180,14 +180,13 @@ def build_examples(kernel: Kernel) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     make = ["make", "-C", str(source), f"OUTPUT={out}/", f"VMLINUX_BTF={kernel.vmlinux}", "CC=gcc", "CLANG=clang-19"]
     what = "building the example policies"
-    proc.run([*make, f"-j{len(os.sched_getaffinity(0))}"], log=BUILD / "log" / "examples.log", what=what, env=_env())
+    proc.run(
+        [*make, f"-j{len(os.sched_getaffinity(0))}"],
+        log=BUILD / "log" / "examples.log",
+        what=what,
+        env=proc.outside_make(),
+    )
     return out / "mthp_policy"
-
-
-def _env() -> dict[str, str]:
-    """What make is started with where the lab itself may be a command of make."""
-    of_make = ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE")
-    return {name: value for name, value in {**os.environ, "LC_ALL": "C"}.items() if name not in of_make}
 
 
 _WITHOUT_HOOK = ("mthp_psi",)

@@ -213,6 +213,12 @@ class ModeOfKernelTest(HostTest):
             kernel.config.write_text(f"{line}\n")
             with self.subTest(line, best=best), mock.patch("lab.accel.best", return_value=(best, "why")):
                 self.assertEqual(accel.of(kernel)[0], wanted)
+                self.assertEqual(accel.of_image(kernel.image)[0], wanted)
+
+    def test_one_thread_for_an_image_of_unknown_configuration(self) -> None:
+        for best, wanted in ((Mode.TCG, Mode.SINGLE), (Mode.KVM, Mode.KVM)):
+            with mock.patch("lab.accel.best", return_value=(best, "why")):
+                self.assertEqual(accel.of_image(self.directory / "bzImage")[0], wanted)
 
 
 class AptTest(HostTest):

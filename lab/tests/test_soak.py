@@ -74,6 +74,11 @@ class Beside(unittest.TestCase):
         self.assertEqual(sums["daemons started"], (0, 1))
 
 
+def kernel_with(hook: bool) -> mock.Mock:
+    """A kernel, with PREEMPT_RT if it has no hook."""
+    return mock.Mock(has=lambda option: hook and option == "BPF_TRANSPARENT_HUGEPAGE")
+
+
 class Gates(unittest.TestCase):
     """What a run is judged by."""
 
@@ -84,14 +89,20 @@ class Gates(unittest.TestCase):
             path = Path(name, "console")
             path.write_text(console)
             outcome = Outcome(Verdict.PASSED, 0, [record] * sums, path, path, 1.0)
-            return [one.name for one in soak.gates(outcome, Suite("soak")) if not one.ok]
+            return [one.name for one in soak.gates(outcome, Suite("soak"), kernel_with(True)) if not one.ok]
 
     def test_lockdep_must_have_seen_each_chain(self) -> None:
-        console = "".join(f"[ 1.0] {text}\n" for text in soak.CHECKED)
+        console = "".join(f"[ 1.0] {text}\n" for text in soak.checked(kernel_with(True)))
         self.assertEqual(self.failing(console), [])
         for chain in soak.LOCKS:
             left = console.replace(f"saw {chain}", "did not see it")
             self.assertEqual(self.failing(left), [f"the guest said: lab-guest: lockdep saw {chain}"])
+
+    def test_a_kernel_without_the_hook_takes_no_such_locks(self) -> None:
+        self.assertEqual(soak.env(kernel_with(True))["LAB_LOCKS"], "; ".join(soak.LOCKS))
+        self.assertEqual(soak.env(kernel_with(False)), {"LAB_LEAKS": "1"})
+        said = soak.checked(kernel_with(False))
+        self.assertEqual(said, ("lab-guest: lockdep is on", "lab-guest: no leaks"))
 
     def test_sums_must_be_there(self) -> None:
         self.assertIn("sums taken", self.failing("", sums=20))
