@@ -67,7 +67,14 @@ def metrics(patched: Figures, stock: Figures, references: list[str]) -> dict[str
             for (cgroups, what), one in patched.scale.items()
         },
         "holds": {
-            str(cgroups): {"count": one.count, "p50": one.p50, "p99": one.p99, "max": one.most, "longest": one.longest}
+            str(cgroups): {
+                "count": one.count,
+                "p50": one.p50,
+                "p99": one.p99,
+                "max": one.most,
+                "longest": one.longest,
+                "used": one.used,
+            }
             for cgroups, one in patched.holds.items()
         },
         "references": references,

@@ -61,6 +61,8 @@ class Holds:
     """Task and pid of who held it longest."""
     of_scan: int
     """How often mthp_ext held it."""
+    used: float
+    """What mthp_ext itself took meanwhile, for each cgroup and scan."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
                     record["max"],
                     record["longest"],
                     record["of_scan"],
+                    record["used"] / record["cgroups"] / record["scans"],
                 )
     if not release:
         raise LabError(Exit.TESTS, "the guest sent no records")

@@ -33,6 +33,9 @@ SCAN = "mthp_ext, one second"
 HOLD_NS = "<= 5000000"
 """For which somebody may hold cgroup_mutex while mthp_ext scans, with 8 processors."""
 HOLDS_OF_SCAN = "== 0"
+SCANNED = ">= 100"
+"""Instructions of mthp_ext for each cgroup and scan: the figures above are of nothing if it does not scan. Looking up
+the state of a cgroup alone takes 40."""
 
 MKDIR_ALONE = "mkdir, no policy"
 MKDIRS = ("mkdir, attached", "mkdir, attached and detached meanwhile", "mkdir, mthp_ext running")
@@ -136,4 +139,5 @@ def holds(patched: Figures) -> list[Gate]:
     return [
         gate(f"{name}: longest hold, ns", found.most if found else None, HOLD_NS),
         gate(f"{name}: holds by mthp_ext", found.of_scan if found else None, HOLDS_OF_SCAN),
+        gate(f"{name}: instructions of mthp_ext for each of them", found.used if found else None, SCANNED),
     ]

@@ -181,16 +181,17 @@ class Plans(unittest.TestCase):
         self.assertEqual(set(merge(parts).faults), {("none", "plain4", 4), ("none", "small4", 4)})
 
     def test_the_scan_holds_no_lock_that_others_wait_for(self) -> None:
-        def judged(most: int, of_scan: int) -> list[bool]:
+        def judged(most: int, of_scan: int, used: int = 40_000_000) -> list[bool]:
             record = {"type": "holds", "cgroups": 20_000, "count": 900, "p50": 90_000, "p99": 200_000,
-                      "max": most, "longest": "lab-hook-71", "of_scan": of_scan}  # fmt: skip
+                      "max": most, "longest": "lab-hook-71", "of_scan": of_scan, "used": used, "scans": 4}  # fmt: skip
             return [one.ok for one in gates.holds(collect([BEGIN, record]))]
 
-        self.assertEqual(judged(5_000_000, 0), [True, True])
-        self.assertEqual(judged(5_001_000, 0), [False, True])
-        self.assertEqual(judged(1_000_000, 1), [True, False])
+        self.assertEqual(judged(5_000_000, 0), [True, True, True])
+        self.assertEqual(judged(5_001_000, 0), [False, True, True])
+        self.assertEqual(judged(1_000_000, 1), [True, False, True])
+        self.assertEqual(judged(1_000_000, 0, used=1_000_000), [True, True, False], "it has not scanned")
         nothing = collect([BEGIN, {"type": "holds", "cgroups": 20_000, "count": 0}])
-        self.assertEqual([one.ok for one in gates.holds(nothing)], [False, False])
+        self.assertEqual([one.ok for one in gates.holds(nothing)], [False, False, False])
 
     def test_tables_have_a_row_for_every_arm(self) -> None:
         shown = text.faults(figures(), None)

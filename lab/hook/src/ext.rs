@@ -60,6 +60,11 @@ impl Ext {
         }
     }
 
+    /// Its pid, and that of its only thread.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time it has used so far, nanoseconds.
     ///
     /// # Errors

@@ -44,11 +44,10 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
         }
         let holds = holds(&probes.stop()?);
         let used = ext.used()? - before;
+        let pid = ext.pid();
         ext.stop()?;
         let longest = holds.iter().max_by_key(|hold| hold.ns);
-        let scanning = holds
-            .iter()
-            .filter(|hold| hold.task.starts_with("mthp_ext"));
+        let scanning = holds.iter().filter(|hold| hold.pid() == Some(pid));
         let of_scan = scanning.clone().map(|hold| hold.ns).max();
         let samples = Samples::new(holds.iter().map(|hold| hold.ns).collect());
         results.send(&json!({
@@ -62,6 +61,7 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
             "of_scan": scanning.count(),
             "max_of_scan": of_scan,
             "used": used,
+            "scans": ROUNDS,
         }))?;
     }
     Ok(())
@@ -70,8 +70,15 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
 /// One time that the mutex was held.
 #[derive(Debug, PartialEq, Eq)]
 struct Hold {
+    /// `NAME-PID`; the name is `<...>` where it is not known any more.
     task: String,
     ns: u64,
+}
+
+impl Hold {
+    fn pid(&self) -> Option<u32> {
+        self.task.rsplit_once('-')?.1.parse().ok()
+    }
 }
 
 /// Probes that are at work.
@@ -82,7 +89,7 @@ impl Probes {
         let mutex = address("cgroup_mutex")?;
         write(
             format!("{TRACING}/kprobe_events"),
-            "r:holds/taken mutex_lock lock=$arg1:x64\np:holds/left mutex_unlock lock=$arg1:x64\n",
+            "r256:holds/taken mutex_lock lock=$arg1:x64\np:holds/left mutex_unlock lock=$arg1:x64\n",
         )?;
         write(format!("{TRACING}/buffer_size_kb"), "8192")?;
         write(format!("{TRACING}/trace_clock"), "mono")?;
@@ -184,6 +191,21 @@ mod tests {
             holds(trace),
             [hold("lab-hook-71", 250_000), hold("kworker/3:1-45", 2_000)]
         );
+    }
+
+    #[test]
+    fn a_task_is_known_by_its_pid() {
+        let pid = |task: &str| {
+            Hold {
+                task: task.to_owned(),
+                ns: 1,
+            }
+            .pid()
+        };
+        assert_eq!(pid("mthp_ext-80"), Some(80));
+        assert_eq!(pid("<...>-80"), Some(80));
+        assert_eq!(pid("a-b c-81"), Some(81));
+        assert_eq!(pid("kworker"), None);
     }
 
     #[test]
