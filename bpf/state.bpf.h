@@ -18,10 +18,11 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /*
- * In .rodata: constants to the verifier, which drops the rules that are off.
- * The policy file says which rules it has; mthp_ext reads them from here.
+ * Read-only: constants to the verifier, which drops the rules that are off.
+ * The policy file says which rules it has; mthp_ext reads them from here.  In a
+ * section, and so in a map, of their own: compilers put tables into .rodata.
  */
-const volatile struct mthp_tunables tunables = {
+const volatile struct mthp_tunables tunables SEC(".rodata.mthp") = {
 	.magic = MTHP_MAGIC,
 	.abi = MTHP_ABI,
 	.rules = MTHP_POLICY_RULES,

@@ -23,6 +23,8 @@ pub const NO_MAX_ORDER: u32 = 63;
 /// Number of rules a policy can have.
 pub const NR_RULES: usize = 6;
 
+/// Name of the map with the tunables, which is that of their section.
+pub const TUNABLES_MAP: &str = ".rodata.mthp";
 /// Name of the cgroup storage map.
 pub const CGROUPS_MAP: &str = "mthp_cgroups";
 /// Name of the ring buffer of changed decisions.

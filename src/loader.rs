@@ -239,10 +239,10 @@ fn mismatch(policy: Policy, what: &str) -> Error {
     )
 }
 
-/// Writes the options into .rodata, over the constants the policy brings along.
+/// Writes the options over the constants that the policy brings along.
 fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<Tunables> {
     for mut map in open.maps_mut() {
-        if !map.name().to_string_lossy().ends_with(".rodata") {
+        if map.name() != abi::TUNABLES_MAP {
             continue;
         }
         let own: Tunables = map
