@@ -88,6 +88,21 @@ static __always_inline __u32 mthp_accounted(struct cgroup *cgrp)
 	return cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)] != 0;
 }
 
+#define MTHP_FRESH(pressure, accounted)	{						\
+	.stall.high = (pressure),							\
+	/* Nothing was there before: all that is charged now is its memory. */		\
+	.memory_known = (accounted),							\
+	.host_bytes = MTHP_NO_LIMIT,							\
+	.room_bytes = MTHP_NO_LIMIT,							\
+	.reported = { MTHP_EACH_REASON(MTHP_ALL_ORDERS) },				\
+}
+
+/* How a state can begin.  It would be most of the stack of a program. */
+static const struct mthp_cgroup mthp_fresh[2][2] = {
+	{ MTHP_FRESH(0, 0), MTHP_FRESH(0, 1) },
+	{ MTHP_FRESH(1, 0), MTHP_FRESH(1, 1) },
+};
+
 /*
  * First request of a cgroup the scan has not met yet.  It gets its state here,
  * with the verdict it inherits, so that only this one request walks up.  The
@@ -95,17 +110,12 @@ static __always_inline __u32 mthp_accounted(struct cgroup *cgrp)
  */
 static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 {
-	struct mthp_cgroup fresh = {
-		.stall.high = mthp_inherited_pressure(cgrp),
-		/* Nothing was there before: all that is charged now is its memory. */
-		.memory_known = mthp_accounted(cgrp),
-		.host_bytes = MTHP_NO_LIMIT,
-		.room_bytes = MTHP_NO_LIMIT,
-		.reported = { MTHP_EACH_REASON(MTHP_ALL_ORDERS) },
-	};
+	const struct mthp_cgroup *fresh =
+		&mthp_fresh[mthp_inherited_pressure(cgrp) != 0][mthp_accounted(cgrp)];
 	struct mthp_cgroup *state;
 
-	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, &fresh,
+	/* It is only read, which the helper's prototype does not say. */
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, (void *)fresh,
 				     BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state)
 		return state;

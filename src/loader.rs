@@ -214,7 +214,9 @@ fn scan_program(object: &Object) -> Result<Option<OwnedFd>> {
 }
 
 fn load_error(policy: Policy, source: libbpf_rs::Error) -> Error {
-    if source.kind() == ErrorKind::PermissionDenied {
+    // EACCES is of this kind as well: with a log, that is the verifier's.
+    let refused = LIBBPF_LOG.lock().is_ok_and(|log| log.contains("processed "));
+    if source.kind() == ErrorKind::PermissionDenied && !refused {
         return Error::NoPrivilege {
             what: "load BPF programs".to_owned(),
         };
