@@ -214,16 +214,21 @@ fn scan_program(object: &Object) -> Result<Option<OwnedFd>> {
 }
 
 fn load_error(policy: Policy, source: libbpf_rs::Error) -> Error {
-    // EACCES is of this kind as well: with a log, that is the verifier's.
-    let refused = LIBBPF_LOG.lock().is_ok_and(|log| log.contains("processed "));
+    let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
+    why_not(policy, source, &log)
+}
+
+/// Why a policy does not load. `log`: what libbpf said.
+fn why_not(policy: Policy, source: libbpf_rs::Error, log: &str) -> Error {
+    // EACCES is of this kind as well: the verifier's, which ends its log so.
+    let refused = log.contains("\nprocessed ");
     if source.kind() == ErrorKind::PermissionDenied && !refused {
         return Error::NoPrivilege {
             what: "load BPF programs".to_owned(),
         };
     }
-    let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
     let log = if log.is_empty() {
-        log
+        String::new()
     } else {
         format!("\n{}", log.trim_end())
     };
@@ -292,6 +297,8 @@ fn fill_ops(object: &Object, policy: Policy, program_offset: usize) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     /// Steps that fail with `kind`, `times` times, then end; the steps that were taken.
@@ -354,6 +361,18 @@ mod tests {
         });
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(taken, STEPS);
+    }
+
+    #[test]
+    fn a_refusal_is_no_lack_of_privilege() {
+        let code = |errno: Errno, log: &str| {
+            let source = libbpf_rs::Error::from(io::Error::from(errno));
+            why_not(Policy::Adaptive, source, log).code()
+        };
+        let verifier = "R1 invalid mem access\nprocessed 12 insns (limit 1000000)\n";
+        assert_eq!(code(Errno::EPERM, ""), 4);
+        assert_eq!(code(Errno::EACCES, verifier), 13);
+        assert_eq!(code(Errno::ENOMEM, ""), 13);
     }
 
     #[test]

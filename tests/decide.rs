@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs the C unit tests of the decision, of the room it rests on, of the pressure verdict,
-//! and of the parts of a scan, each as a test of its own.  Undefined behaviour, overflow in shifts above all, is a
-//! failure.
+//! Runs the C unit tests of the decision, of the room it rests on, of the pressure verdict, and of
+//! the parts of a scan, each as a test of its own.  Undefined behaviour, overflow in shifts above
+//! all, is a failure.
 
 #![allow(clippy::expect_used, reason = "a failed step fails the test")]
 

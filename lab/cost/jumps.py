@@ -13,7 +13,8 @@ KEY = "bpf_mthp_key"
 """The static key of the hook; with a rate limit around it, it still comes first."""
 NOPS = (b"\x66\x90", b"\x0f\x1f\x44\x00\x00")
 """One instruction each, of 2 and of 5 bytes."""
-_TABLE = "__jump_table"
+_TABLE = ("__start___jump_table", "__stop___jump_table")
+"""Around all entries. The section that they are in is another one from release to release."""
 _ENTRY = struct.Struct("<iiq")
 """Where the code is, where it would jump to, and its key: each relative to itself. The key's lowest bits are flags."""
 _FLAGS = 3
@@ -79,21 +80,27 @@ def sites(vmlinux: Path, key: str = KEY) -> list[Site]:
     """Where a built kernel asks `key`. LabError if its keys are no code that is patched."""
     image = vmlinux.read_bytes()
     known = sections(image)
-    if _TABLE not in known:
-        raise LabError(Exit.TESTS, f"{vmlinux} has no {_TABLE}: it was built without CONFIG_JUMP_LABEL")
     symbols = _symbols(vmlinux)
+    ends = {name: address for address, _, name in symbols if name in _TABLE}
+    if set(ends) != set(_TABLE):
+        raise LabError(Exit.TESTS, f"{vmlinux} has no {_TABLE[0]}: it was built without CONFIG_JUMP_LABEL")
+
+    def offset(address: int) -> int:
+        inside = next(one for one in known.values() if one.address <= address < one.address + one.size)
+        return inside.offset + address - inside.address
+
     places = [address for address, _, name in symbols if name == key]
     if len(places) != 1:
         raise LabError(Exit.TESTS, f"{vmlinux} has {len(places)} symbols {key}")
     functions = [(address, name) for address, kind, name in symbols if kind in "tTwW"]
     starts = [address for address, _ in functions]
-    table = known[_TABLE]
+    first, end = (ends[name] for name in _TABLE)
+    table = image[offset(first) : offset(first) + end - first]
     found = []
-    for code, asked in entries(image[table.offset : table.offset + table.size], table.address):
+    for code, asked in entries(table, first):
         if asked != places[0]:
             continue
         function = functions[bisect.bisect_right(starts, code) - 1][1]
-        inside = next(one for one in known.values() if one.address <= code < one.address + one.size)
-        at = inside.offset + code - inside.address
+        at = offset(code)
         found.append(Site(function, image[at : at + 5]))
     return found

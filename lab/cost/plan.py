@@ -67,7 +67,7 @@ REFUSE = Arm(
 )
 TINY = Arm(
     "adaptive-small",
-    "adaptive, small cgroup, above a refusing program",
+    "adaptive, small cgroup, compared with a refusing program",
     "ext",
     places=tuple(SMALL.values()),
     sizes_kib=(ASKED_KIB,),

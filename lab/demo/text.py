@@ -63,7 +63,7 @@ def shown(runs: list[Run]) -> Run:
 def fate(runs: list[Run]) -> str:
     """What became of a cell that did not serve all requests; empty if it did."""
     if not runs:
-        return ""
+        return "it was not run"
     run = shown(runs)
     ending = death(run) or (stopped(run) if run.bounded else "")
     if not ending:

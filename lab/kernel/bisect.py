@@ -31,6 +31,8 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools/lib/bpf/", ("libbpf", "bpftool")),
     ("tools/include/", ("libbpf", "bpftool")),
     ("tools/bpf/bpftool/", ("bpftool",)),
+    # Only `make test` builds these: they want the types and the module of a whole kernel.
+    ("tools/testing/selftests/bpf/", ()),
     ("tools/testing/selftests/", ("selftests",)),
     ("", ("kernel",)),
 )

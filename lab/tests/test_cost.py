@@ -242,8 +242,9 @@ class Places(unittest.TestCase):
 
     def test_a_jump_fails_the_gate(self) -> None:
         nop, jump = jumps.Site("f", b"\x0f\x1f\x44\0\0"), jumps.Site("g", b"\xe9\x01\x02\0\0")
-        self.assertEqual([one.ok for one in gates.places([nop, jumps.Site("h", b"\x66\x90abc")])], [True, True])
-        self.assertEqual([one.ok for one in gates.places([nop, jump])], [True, False])
+        self.assertEqual([one.ok for one in gates.places([*[nop] * 5, jumps.Site("h", b"\x66\x90abc")])], [True, True])
+        self.assertEqual([one.ok for one in gates.places([*[nop] * 5, jump])], [True, False])
+        self.assertEqual([one.ok for one in gates.places([nop] * 5)], [False, True])
         self.assertEqual([one.ok for one in gates.places([])], [False, True])
         self.assertEqual(str(jump), "g: e9 01 02 00 00")
 

@@ -23,6 +23,8 @@ pub struct Faults {
     pub each: Vec<u64>,
     /// How many of them got a large folio.
     pub large: u64,
+    /// How often the kernel asked meanwhile.
+    pub calls: u64,
 }
 
 /// Memory of our own, aligned to 2 MiB, gone with the value.
@@ -79,11 +81,12 @@ impl Drop for Region {
 
 /// Takes faults of `kib` KiB, with large folios of this size switched on meanwhile: each is one request to a policy,
 /// which decides whether the fault gets the folio or its first page. For 4 KiB it is 64 KiB that is on, and the first
-/// page of each such range is there already: a large folio does not fit, so nobody is asked.
+/// page of each such range is there already: a large folio does not fit, so nobody is asked. `calls` is how often the
+/// kernel has asked so far; what the caller does itself may fault, and is not counted.
 ///
 /// # Errors
-/// A setting cannot be changed, or there is no such size.
-pub fn take(kib: u32) -> Result<Faults, Failure> {
+/// A setting cannot be changed, there is no such size, or `calls` fails.
+pub fn take(kib: u32, calls: impl Fn() -> Result<u64, Failure>) -> Result<Faults, Failure> {
     let (len, step, offered) = match kib {
         4 => (4 * PMD, PAGE, OFFERED_KIB),
         16 => (8 * PMD, 16 * KIB, 16),
@@ -105,6 +108,7 @@ pub fn take(kib: u32) -> Result<Faults, Failure> {
     }
     knobs::large(offered, true)?;
     let before = knobs::large_faults(offered)?;
+    let calls_before = calls()?;
     for at in (0..len).step_by(step) {
         if kib == 4 && at % OFFERED == 0 {
             continue;
@@ -113,7 +117,8 @@ pub fn take(kib: u32) -> Result<Faults, Failure> {
         region.touch(at);
         each.push(clock::now() - begin);
     }
+    let calls = calls()? - calls_before;
     let large = knobs::large_faults(offered)? - before;
     knobs::large(offered, false)?;
-    Ok(Faults { each, large })
+    Ok(Faults { each, large, calls })
 }
