@@ -66,6 +66,15 @@ class Holds:
 
 
 @dataclass(frozen=True)
+class Life:
+    """Something that a process does, or khugepaged for it."""
+
+    instructions: int
+    scans: int | None
+    """How often khugepaged came round for that; None where it is not about khugepaged."""
+
+
+@dataclass(frozen=True)
 class Figures:
     """What one kernel's guest measured."""
 
@@ -77,6 +86,8 @@ class Figures:
     """By number of cgroups and operation."""
     holds: Mapping[int, Holds] = field(default_factory=dict)
     """By number of cgroups."""
+    lives: Mapping[tuple[int, str], Life] = field(default_factory=dict)
+    """By the size that is on, KiB or 0, and what is done."""
 
     def fault(self, arm: Arm, place: Place, kib: int) -> float | None:
         """Instructions per fault, None if that was not measured."""
@@ -101,6 +112,7 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
     runs: dict[Key, list[dict[str, Any]]] = {}
     scale: dict[tuple[int, str], Scale] = {}
     holds: dict[int, Holds] = {}
+    lives: dict[tuple[int, str], Life] = {}
     for record in records:
         match record["type"]:
             case "begin":
@@ -113,6 +125,8 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
                 runs.setdefault((record["arm"], record["place"], record["kib"]), []).append(record)
             case "scale":
                 scale[record["cgroups"], record["what"]] = Scale(record["p50"], record["p99"], record["max"])
+            case "life":
+                lives[record["kib"], record["what"]] = Life(record["instructions"], record["scans"])
             case "holds" if record["count"]:
                 holds[record["cgroups"]] = Holds(
                     record["count"],
@@ -136,12 +150,12 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
         for (_, place, kib), cell in runs.items()
         if cell[0]["calls"] is not None
     }
-    return Figures(release, faults, calls, scale, holds)
+    return Figures(release, faults, calls, scale, holds, lives)
 
 
 def merge(parts: Sequence[Figures]) -> Figures:
     """What several guests with the same kernel measured."""
-    whole = Figures(parts[0].release, {}, {}, {}, {})
+    whole = Figures(parts[0].release, {}, {}, {}, {}, {})
     for one in parts:
         whole = Figures(
             whole.release,
@@ -149,6 +163,7 @@ def merge(parts: Sequence[Figures]) -> Figures:
             {**whole.calls, **one.calls},
             {**whole.scale, **one.scale},
             {**whole.holds, **one.holds},
+            {**whole.lives, **one.lives},
         )
     return whole
 

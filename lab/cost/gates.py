@@ -33,6 +33,9 @@ SCAN_SHARE = "<= 0.05"
 """Of a processor, for looking at 20,000 cgroups once a second."""
 SCAN = "mthp_ext, one second"
 
+LIFE_RATIO = "<= 1.02"
+"""Of a fork or exec, until the process is gone."""
+
 HOLD_NS = "<= 5000000"
 """For which somebody may hold cgroup_mutex while mthp_ext scans, with 8 processors."""
 HOLDS_OF_SCAN = "== 0"
@@ -132,6 +135,16 @@ def scale(patched: Figures) -> list[Gate]:
     share = ratio(median(many, SCAN), 1e9)
     gates.append(gate(f"{SCAN}, {many:,} cgroups: share of a processor", share, SCAN_SHARE))
     return gates
+
+
+def lives(patched: Figures, stock: Figures) -> list[Gate]:
+    """What processes pay for being known to khugepaged where smaller sizes alone are on."""
+    found = []
+    for what in plan.LIVES:
+        mine, its = patched.lives.get((64, what)), stock.lives.get((64, what))
+        ratio = mine.instructions / its.instructions if mine and its else None
+        found.append(gate(f"{what}, 64 KiB on: patched / unpatched", ratio, LIFE_RATIO))
+    return found
 
 
 def holds(patched: Figures) -> list[Gate]:

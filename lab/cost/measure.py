@@ -41,5 +41,7 @@ def _show(record: dict[str, Any]) -> None:
             )
         case "holds":
             print(f"  {record['cgroups']:6,} cgroups  longest hold of cgroup_mutex: {record['max']:,}", flush=True)
+        case "life":
+            print(f"  {record['kib']:4} KiB on  {record['what']}: {record['instructions']:,}", flush=True)
         case "scale":
             print(f"  {record['cgroups']:6,} cgroups  {record['what']}: {record['p50']:,}", flush=True)

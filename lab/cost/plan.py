@@ -11,6 +11,11 @@ SIZES_KIB = (4, 16, 64, 2048)
 ASKED_KIB = 16
 """The smallest large folio: of its faults a request is the largest part."""
 REPEATS = 3
+LIVES = ("fork and exit", "exec and exit, small", "exec and exit, room for a huge page")
+"""What processes are timed at, as the guest's program calls it."""
+KHUGEPAGED = "khugepaged"
+SETTINGS_KIB = (0, 64, 2048)
+"""The size that is on meanwhile."""
 CGROUPS = (200, 20_000)
 """Attaching is timed above this many cgroups."""
 
@@ -101,6 +106,8 @@ class Plan:
     holds: bool = False
     """Above that many cgroups, only how long cgroup_mutex is held while mthp_ext scans."""
     cpus: int = 1
+    lives: bool = False
+    """Fork, exec, and khugepaged's scan."""
     places: tuple[Place, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +138,7 @@ class Plan:
             "arms": arms,
             "cgroups": list(self.cgroups),
             "holds": self.holds,
+            "lives": self.lives,
             "patched": self.patched,
         }
         return json.dumps(whole).encode()
@@ -151,6 +159,11 @@ def plans() -> tuple[Plan, ...]:
 def unpatched() -> Plan:
     """The faults of an unpatched kernel."""
     return Plan((replace(NONE, places=tuple(PLAIN.values())),), patched=False)
+
+
+def lives(patched: bool) -> Plan:
+    """What a process pays for being known to khugepaged, in a guest of its own."""
+    return Plan((), patched=patched, lives=True)
 
 
 def holds() -> Plan:

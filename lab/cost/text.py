@@ -61,6 +61,20 @@ def scale(patched: Figures) -> str:
     return _table(rows)
 
 
+def lives(patched: Figures, stock: Figures) -> str:
+    """Instructions of fork and exec, and of a round of khugepaged, by the size that is on."""
+    sizes = {0: "nothing on", **{kib: f"{kib:,} KiB on" for kib in plan.SETTINGS_KIB if kib}}
+    kernels = (("unpatched", stock), ("patched", patched))
+    rows = [["instructions", *(f"{label}: {name}" for label in sizes.values() for name, _ in kernels)]]
+    for what in plan.LIVES:
+        found = [figures.lives.get((kib, what)) for kib in sizes for _, figures in kernels]
+        rows.append([what, *(_number(one.instructions if one else None) for one in found)])
+    rounds = [figures.lives.get((kib, plan.KHUGEPAGED)) for kib in sizes for _, figures in kernels]
+    each = [one.instructions / one.scans if one and one.scans else None for one in rounds]
+    rows.append(["khugepaged, one round", *map(_number, each)])
+    return _table(rows)
+
+
 def judged(checked: Iterable[Gate]) -> str:
     """One line per gate."""
     return "\n".join(

@@ -119,6 +119,26 @@ class Gates(unittest.TestCase):
         found = {one.name: one.value for one in gates.calls(figures(default=7300, empty=7050))}
         self.assertEqual(found["default policy, small cgroup, depth 4: instructions per call"], 400)
 
+    def test_lives(self) -> None:
+        def lives(instructions: int, what: tuple[str, ...] = plan.LIVES) -> Figures:
+            records = [
+                {"type": "life", "kib": kib, "what": one, "instructions": instructions, "scans": None}
+                for kib in plan.SETTINGS_KIB
+                for one in what
+            ]
+            scan = {"type": "life", "kib": 64, "what": plan.KHUGEPAGED, "instructions": 600, "scans": 3}
+            return collect([BEGIN, *records, scan])
+
+        def ok(patched: Figures) -> list[bool]:
+            return [one.ok for one in gates.lives(patched, lives(1000))]
+
+        self.assertEqual(ok(lives(1020)), [True, True, True])
+        self.assertEqual(ok(lives(1021)), [False, False, False])
+        self.assertEqual(ok(merge([figures(), lives(1000, plan.LIVES[:1])])), [True, False, False])
+        shown = text.lives(lives(1000), collect([BEGIN]))
+        self.assertRegex(shown, r"(?m)^\| fork and exit .* \| +- \| +1,000 \|")
+        self.assertRegex(shown, r"(?m)^\| khugepaged, one round +\| +- \| +- \| +- \| +200 \| +- \| +- \|$")
+
     def test_unattached(self) -> None:
         stock = figures()
         self.assertTrue(all(one.ok for one in gates.unattached(figures(base=6905), stock)))

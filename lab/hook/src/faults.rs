@@ -28,7 +28,7 @@ pub struct Faults {
 }
 
 /// Memory of our own, aligned to 2 MiB, gone with the value.
-struct Region {
+pub struct Region {
     map: NonNull<std::ffi::c_void>,
     mapped: usize,
     start: *mut u8,
@@ -36,7 +36,11 @@ struct Region {
 }
 
 impl Region {
-    fn new(len: usize) -> Result<Self, Failure> {
+    /// Maps `len` bytes.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub fn new(len: usize) -> Result<Self, Failure> {
         let mapped = len + PMD;
         let size = NonZeroUsize::new(mapped)
             .ok_or_else(|| Failure::other("map memory", "of no length"))?;
@@ -63,7 +67,7 @@ impl Region {
 
     /// Writes to the page at this offset.
     #[inline(always)]
-    fn touch(&self, at: usize) {
+    pub fn touch(&self, at: usize) {
         debug_assert!(at < self.len);
         // SAFETY: inside the mapping, by the callers' ranges.
         unsafe { self.start.add(at).write_volatile(1) }

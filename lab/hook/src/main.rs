@@ -11,6 +11,7 @@ mod faults;
 mod groups;
 mod holds;
 mod knobs;
+mod lives;
 mod plan;
 mod results;
 mod samples;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
         [groups::BALLAST, mib] => groups::ballast(mib),
+        [lives::LIFE, kind] => lives::live(kind),
         [path] => run(path),
         _ => {
             eprintln!("lab-hook: {USAGE}");
@@ -57,6 +59,9 @@ fn run(path: &str) -> Result<(), Failure> {
     }))?;
     if !plan.arms.is_empty() {
         arms::run(&plan, &results)?;
+    }
+    if plan.lives {
+        lives::run(&results)?;
     }
     if plan.holds {
         holds::run(&plan, &results)?;
