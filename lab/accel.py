@@ -54,9 +54,9 @@ def of_image(image: Path, configuration: Path | None = None) -> tuple[Mode, str]
         text = (configuration or image.parent / "config").read_text()
     except OSError:
         return Mode.SINGLE, f"{why}; a kernel of unknown configuration takes one thread for all its processors"
-    if config.parse(text).get("CONFIG_JUMP_LABEL", "n") == "n":
-        return mode, why
-    return Mode.SINGLE, f"{why}; a kernel with jump labels takes one thread for all its processors"
+    if config.has(text, "JUMP_LABEL"):
+        return Mode.SINGLE, f"{why}; a kernel with jump labels takes one thread for all its processors"
+    return mode, why
 
 
 def _closed() -> str:

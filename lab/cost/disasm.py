@@ -5,6 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from lab.cost import symbols
 from lab.errors import Exit, LabError
 
 HOOK = "__bpf_mthp_choose"
@@ -53,12 +54,8 @@ def disassemble(vmlinux: Path, function: str) -> str:
 
 def place(vmlinux: Path, symbol: str) -> range:
     """The addresses of a variable; none if there is no such variable."""
-    done = subprocess.run(["nm", "-S", str(vmlinux)], capture_output=True, text=True, check=False)
-    found = re.search(rf"^([0-9a-f]+) ([0-9a-f]+) \w {symbol}$", done.stdout, re.MULTILINE)
-    if not found:
-        return range(0)
-    begin = int(found[1], 16)
-    return range(begin, begin + int(found[2], 16))
+    found = (one for one in symbols.read(vmlinux) if one.name == symbol)
+    return next((range(one.address, one.address + one.size) for one in found), range(0))
 
 
 def strangers(code: str, statistics: range = range(0)) -> list[str]:

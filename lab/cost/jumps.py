@@ -3,10 +3,10 @@
 
 import bisect
 import struct
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.cost import symbols
 from lab.errors import Exit, LabError
 
 KEY = "bpf_mthp_key"
@@ -68,20 +68,12 @@ def sections(image: bytes) -> dict[str, _Section]:
     return found
 
 
-def _symbols(vmlinux: Path) -> list[tuple[int, str, str]]:
-    done = subprocess.run(["nm", "-n", str(vmlinux)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise LabError(Exit.HOST, f"nm cannot read {vmlinux}: {done.stderr.strip()}")
-    split = [line.split() for line in done.stdout.splitlines()]
-    return [(int(one[0], 16), one[1], one[2]) for one in split if len(one) == 3]
-
-
 def sites(vmlinux: Path, key: str = KEY) -> list[Site]:
     """Where a built kernel asks `key`. LabError if its keys are no code that is patched."""
     image = vmlinux.read_bytes()
     known = sections(image)
-    symbols = _symbols(vmlinux)
-    ends = {name: address for address, _, name in symbols if name in _TABLE}
+    names = symbols.read(vmlinux)
+    ends = {one.name: one.address for one in names if one.name in _TABLE}
     if set(ends) != set(_TABLE):
         raise LabError(Exit.TESTS, f"{vmlinux} has no {_TABLE[0]}: it was built without CONFIG_JUMP_LABEL")
 
@@ -89,18 +81,18 @@ def sites(vmlinux: Path, key: str = KEY) -> list[Site]:
         inside = next(one for one in known.values() if one.address <= address < one.address + one.size)
         return inside.offset + address - inside.address
 
-    places = [address for address, _, name in symbols if name == key]
+    places = [one.address for one in names if one.name == key]
     if len(places) != 1:
         raise LabError(Exit.TESTS, f"{vmlinux} has {len(places)} symbols {key}")
-    functions = [(address, name) for address, kind, name in symbols if kind in "tTwW"]
-    starts = [address for address, _ in functions]
+    functions = [one for one in names if one.kind in "tTwW"]
+    starts = [one.address for one in functions]
     first, end = (ends[name] for name in _TABLE)
     table = image[offset(first) : offset(first) + end - first]
     found = []
     for code, asked in entries(table, first):
         if asked != places[0]:
             continue
-        function = functions[bisect.bisect_right(starts, code) - 1][1]
+        function = functions[bisect.bisect_right(starts, code) - 1].name
         at = offset(code)
         found.append(Site(function, image[at : at + 5]))
     return found

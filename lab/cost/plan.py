@@ -106,8 +106,8 @@ class Plan:
     holds: bool = False
     """Above that many cgroups, only how long cgroup_mutex is held while mthp_ext scans."""
     cpus: int = 1
-    lives: bool = False
-    """Fork, exec, and khugepaged's scan."""
+    lives_kib: tuple[int, ...] = ()
+    """Sizes that are on, one after the other, while fork, exec and khugepaged's scan are measured; 0: none is."""
     places: tuple[Place, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,7 +138,7 @@ class Plan:
             "arms": arms,
             "cgroups": list(self.cgroups),
             "holds": self.holds,
-            "lives": self.lives,
+            "lives_kib": list(self.lives_kib),
             "patched": self.patched,
         }
         return json.dumps(whole).encode()
@@ -163,7 +163,7 @@ def unpatched() -> Plan:
 
 def lives(patched: bool) -> Plan:
     """What a process pays for being known to khugepaged, in a guest of its own."""
-    return Plan((), patched=patched, lives=True)
+    return Plan((), patched=patched, lives_kib=SETTINGS_KIB)
 
 
 def holds() -> Plan:

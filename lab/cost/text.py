@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 
 from lab.cost import gates, plan
-from lab.cost.figures import Figures
+from lab.cost.figures import Figures, Life
 from lab.results import Gate
 
 NOTE = (
@@ -63,14 +63,16 @@ def scale(patched: Figures) -> str:
 
 def lives(patched: Figures, stock: Figures) -> str:
     """Instructions of fork and exec, and of a round of khugepaged, by the size that is on."""
-    sizes = {0: "nothing on", **{kib: f"{kib:,} KiB on" for kib in plan.SETTINGS_KIB if kib}}
     kernels = (("unpatched", stock), ("patched", patched))
-    rows = [["instructions", *(f"{label}: {name}" for label in sizes.values() for name, _ in kernels)]]
+    columns = [(kib, name, figures) for kib in plan.SETTINGS_KIB for name, figures in kernels]
+    rows = [["instructions", *(f"{f'{kib:,} KiB' if kib else 'nothing'} on: {name}" for kib, name, _ in columns)]]
+
+    def row(what: str) -> list[Life | None]:
+        return [figures.lives.get((kib, what)) for kib, _, figures in columns]
+
     for what in plan.LIVES:
-        found = [figures.lives.get((kib, what)) for kib in sizes for _, figures in kernels]
-        rows.append([what, *(_number(one.instructions if one else None) for one in found)])
-    rounds = [figures.lives.get((kib, plan.KHUGEPAGED)) for kib in sizes for _, figures in kernels]
-    each = [one.instructions / one.scans if one and one.scans else None for one in rounds]
+        rows.append([what, *(_number(one.instructions if one else None) for one in row(what))])
+    each = [one.instructions / one.scans if one and one.scans else None for one in row(plan.KHUGEPAGED)]
     rows.append(["khugepaged, one round", *map(_number, each)])
     return _table(rows)
 

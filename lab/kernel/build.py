@@ -110,7 +110,7 @@ class Kernel:
 
     def has(self, option: str) -> bool:
         """Is CONFIG_`option` set?"""
-        return config.parse(self.config.read_text()).get(f"CONFIG_{option}", "n") != "n"
+        return config.has(self.config.read_text(), option)
 
 
 def key(base: str, patches: Sequence[Patch], fragments: Sequence[bytes], compiler: str) -> str:
@@ -166,7 +166,7 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
 def _make(kernel: Kernel) -> list[str]:
     # Fixed, so that equal inputs give an equal image.
     names = ["KBUILD_BUILD_TIMESTAMP=2026-01-01", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab"]
-    return ["make", "-C", str(kernel.tree), f"O={kernel.objects}", f"-j{len(os.sched_getaffinity(0))}", *names]
+    return ["make", "-C", str(kernel.tree), f"O={kernel.objects}", proc.make_jobs(), *names]
 
 
 def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
@@ -175,9 +175,7 @@ def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
     if marker.exists():
         _drop_unfinished(kernel.objects, marker.stat().st_mtime)
     marker.touch()
-    env = {**os.environ, "LC_ALL": "C", "KBUILD_VERBOSE": "0"}
-    for name in ("MAKEFLAGS", "MAKELEVEL", "DEBUG"):
-        env.pop(name, None)
+    env = {**proc.outside_make(), "KBUILD_VERBOSE": "0"}
 
     def make(*targets: str, what: str, append: bool = True) -> None:
         with _LOG.open("ab" if append else "wb") as log:

@@ -5,7 +5,6 @@ All of selftests/bpf takes half an hour to build. This takes what test_progs its
 this test.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -94,7 +93,7 @@ class _Builder:
         self.out = selftests / "bpf"
         self.log = BUILD / "log" / "bpf-selftests.log"
         self.env = proc.outside_make()
-        self.jobs = f"-j{len(os.sched_getaffinity(0))}"
+        self.jobs = proc.make_jobs()
 
     def _run(self, argv: Sequence[str | Path], what: str) -> None:
         proc.run([str(word) for word in argv], log=self.log, what=what, env=self.env)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tests that need the patched kernel: its selftests and the end-to-end tests of mthp_ext, in VMs."""
 
-import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -161,7 +160,7 @@ def build_selftests(kernel: Kernel) -> Selftests:
     env = proc.outside_make()
     make = ["make", "-C", str(source), f"OUTPUT={out}", "CC=gcc", "CLANG=clang-19", "BPF_CLANG=clang-19"]
     what = "building the kernel selftests"
-    proc.run([*make, f"-j{len(os.sched_getaffinity(0))}"], log=BUILD / "log" / "selftests.log", what=what, env=env)
+    proc.run([*make, proc.make_jobs()], log=BUILD / "log" / "selftests.log", what=what, env=env)
     # "COLLECTION:PROGRAM", one a line, is how kselftest's runners learn of the programs.
     log = BUILD / "log" / "selftests-list.log"
     proc.run([*make, "-s", "COLLECTION=mthp", "emit_tests"], log=log, what="listing the kernel selftests", env=env)
@@ -181,7 +180,7 @@ def build_examples(kernel: Kernel) -> Path:
     make = ["make", "-C", str(source), f"OUTPUT={out}/", f"VMLINUX_BTF={kernel.vmlinux}", "CC=gcc", "CLANG=clang-19"]
     what = "building the example policies"
     proc.run(
-        [*make, f"-j{len(os.sched_getaffinity(0))}"],
+        [*make, proc.make_jobs()],
         log=BUILD / "log" / "examples.log",
         what=what,
         env=proc.outside_make(),

@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from lab.cost import disasm, gates, jumps, plan, text
+from lab.cost import disasm, gates, jumps, plan, symbols, text
 from lab.cost.figures import Figures, collect, merge
 from lab.errors import LabError
 
@@ -237,6 +237,16 @@ ffffffff813365c8:\tcall   ffffffff81c01230 <__SCT__tp_func_bpf_mthp_choose>
 ffffffff813365cd:\tincq   %gs:0x8(%rbp)
 """
 STATISTICS = range(0xFFFFFFFF82519B80, 0xFFFFFFFF82519B80 + 0x6E0)
+
+
+class Symbols(unittest.TestCase):
+    """What nm says of a kernel."""
+
+    def test_lines_with_and_without_address_and_size(self) -> None:
+        text = "                 U missing\n00000010 T start\n00000020 00000008 d array\n"
+        self.assertEqual(
+            symbols.parse(text), [symbols.Symbol("start", "T", 16, 0), symbols.Symbol("array", "d", 32, 8)]
+        )
 
 
 class Places(unittest.TestCase):

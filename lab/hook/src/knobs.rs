@@ -54,15 +54,9 @@ pub fn prepare() -> Result<(), Failure> {
     for size in sizes()? {
         write(size, "never")?;
     }
-    for (name, value) in [
-        ("scan_sleep_millisecs", NEVER_MS),
-        ("alloc_sleep_millisecs", NEVER_MS),
-        // Should it scan nevertheless, it joins only what is there already.
-        ("max_ptes_none", "0"),
-    ] {
-        write(format!("{THP}/khugepaged/{name}"), value)?;
-    }
-    write(format!("{THP}/hugepages-16kB/enabled"), "madvise")
+    hurry(false)?;
+    write(format!("{THP}/khugepaged/alloc_sleep_millisecs"), NEVER_MS)?;
+    write(format!("{THP}/hugepages-32kB/enabled"), "madvise")
 }
 
 /// Lets khugepaged come round often, with its defaults otherwise, or sends it to sleep again.
@@ -73,6 +67,7 @@ pub fn hurry(on: bool) -> Result<(), Failure> {
     let (sleep, none) = if on {
         (HURRY_MS, PTES_NONE)
     } else {
+        // Should it scan nevertheless, it joins only what is there already.
         (NEVER_MS, "0")
     };
     write(format!("{THP}/khugepaged/max_ptes_none"), none)?;

@@ -7,9 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::time::TimeValLike;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{ForkResult, Pid, fork};
 use serde_json::json;
 
@@ -25,8 +23,6 @@ pub const LIFE: &str = "life";
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4 << 10;
-/// The size that is on: none, or KiB.
-const SETTINGS: [u32; 3] = [0, 64, 2048];
 /// How often each is timed.
 const TIMES: usize = 101;
 /// Memory that a process has, so that it has room for a huge page: touched here and there.
@@ -39,12 +35,21 @@ const RESIDENT: usize = 8 * MIB;
 const SETTLE: Duration = Duration::from_secs(3);
 const WATCH: Duration = Duration::from_secs(3);
 
-/// Times processes under each setting.
+/// Times processes while each of these sizes is on, KiB; 0: none.
 ///
 /// # Errors
 /// Whatever step failed.
-pub fn run(results: &Results) -> Result<(), Failure> {
-    for kib in SETTINGS {
+pub fn run(sizes_kib: &[u32], results: &Results) -> Result<(), Failure> {
+    for &kib in sizes_kib {
+        let send = |what: &str, instructions: Option<u64>, scans: Option<u64>| {
+            results.send(&json!({
+                "type": "life",
+                "kib": kib,
+                "what": what,
+                "instructions": instructions,
+                "scans": scans,
+            }))
+        };
         if kib != 0 {
             knobs::large(kib, true)?;
         }
@@ -53,23 +58,10 @@ pub fn run(results: &Results) -> Result<(), Failure> {
             ("exec and exit, small", execs("small")?),
             ("exec and exit, room for a huge page", execs("range")?),
         ] {
-            let samples = Samples::new(samples);
-            results.send(&json!({
-                "type": "life",
-                "kib": kib,
-                "what": what,
-                "instructions": samples.percentile(50),
-                "scans": null,
-            }))?;
+            send(what, Samples::new(samples).percentile(50), None)?;
         }
         let (used, scans) = scans()?;
-        results.send(&json!({
-            "type": "life",
-            "kib": kib,
-            "what": "khugepaged",
-            "instructions": used,
-            "scans": scans,
-        }))?;
+        send("khugepaged", Some(used), Some(scans))?;
         if kib != 0 {
             knobs::large(kib, false)?;
         }
@@ -215,11 +207,12 @@ fn scans() -> Result<(u64, u64), Failure> {
     let pid = khugepaged()?;
     knobs::hurry(true)?;
     thread::sleep(SETTLE);
-    let (used, scans) = (cpu_time(pid)?, knobs::full_scans()?);
+    let so_far = || Ok((clock::used_by(pid, "khugepaged")?, knobs::full_scans()?));
+    let before: (u64, u64) = so_far()?;
     thread::sleep(WATCH);
-    let (used, scans) = (cpu_time(pid)? - used, knobs::full_scans()? - scans);
+    let after = so_far()?;
     knobs::hurry(false)?;
-    Ok((used, scans))
+    Ok((after.0 - before.0, after.1 - before.1))
 }
 
 fn khugepaged() -> Result<Pid, Failure> {
@@ -232,12 +225,4 @@ fn khugepaged() -> Result<Pid, Failure> {
         .find_map(|one| one.file_name().to_string_lossy().parse().ok())
         .map(Pid::from_raw)
         .ok_or_else(|| Failure::other("find khugepaged", "it does not run"))
-}
-
-fn cpu_time(pid: Pid) -> Result<u64, Failure> {
-    let failed = |e| Failure::new("read the processor time of khugepaged", e);
-    let clock = clock_getcpuclockid(pid).map_err(failed)?;
-    let used = clock_gettime(clock).map_err(failed)?;
-    u64::try_from(used.num_nanoseconds())
-        .map_err(|_| Failure::other("read the processor time", "it is negative"))
 }

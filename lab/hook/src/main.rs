@@ -60,8 +60,8 @@ fn run(path: &str) -> Result<(), Failure> {
     if !plan.arms.is_empty() {
         arms::run(&plan, &results)?;
     }
-    if plan.lives {
-        lives::run(&results)?;
+    if !plan.lives_kib.is_empty() {
+        lives::run(&plan.lives_kib, &results)?;
     }
     if plan.holds {
         holds::run(&plan, &results)?;

@@ -79,8 +79,9 @@ pub struct Plan {
     pub cgroups: Vec<u32>,
     /// There, how long `cgroup_mutex` is held is measured, and nothing else.
     pub holds: bool,
-    /// Also what fork and exec cost, and khugepaged.
-    pub lives: bool,
+    /// Sizes that are on, one after the other, while fork, exec and khugepaged are measured; 0: none is. Empty: that is
+    /// not measured.
+    pub lives_kib: Vec<u32>,
     /// With policies; else only what an unpatched kernel can do.
     pub patched: bool,
 }
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_plan_as_the_host_writes_it() {
-        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [], "holds": false, "lives": false,
+        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [], "holds": false, "lives_kib": [],
             "places": [{"name": "plain1", "depth": 1, "high": null, "ballast_mib": 24}],
             "arms": [{"name": "a", "policy": "ext", "args": ["--policy", "reactive"], "at": "root",
                       "places": ["plain1"], "sizes_kib": [4]}]}"#;
