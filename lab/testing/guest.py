@@ -108,6 +108,35 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
         "8cpu": SelftestBoot(cpus=8, only=("stall_of_one_cpu_of_several", "stall_without_a_clock")),
         "off": SelftestBoot(append="psi=0", only=("stall_with_psi_off", "stall_of_states_out_of_bounds")),
     },
+    "mthp_reclaim": {
+        "": SelftestBoot(
+            only=(
+                "hot_is_split",
+                "hot_stays_when_allowed",
+                "cold_is_not_asked_about",
+                "advice_counts_at_reclaim",
+                "mlocked_is_not_asked_about",
+                "half_mlocked_is_split",
+                "zeroes_are_freed",
+                "pinned_is_not_asked_about",
+                "shared_by_fork",
+                "lazily_freed_is_not_asked_about",
+                "pageout_does_not_ask",
+                "shared_memory_is_not_asked_about",
+                "the_charged_cgroup_is_asked",
+                "memory_outlives_its_cgroup",
+                "swap_off",
+                "each_size",
+                "khugepaged_does_not_undo_it",
+                "splits_are_paced",
+                "promoted_is_asked_about",
+                "promoted_starts_again",
+                "reclaim_is_traced",
+            )
+        ),
+        # Once it was enabled, nothing is swapped in at once until the next boot.
+        "zswap": SelftestBoot(append="zswap.enabled=1", only=("zswap",)),
+    },
 }
 """Boots of the selftest programs that need other than one usual guest: program -> what the run is called after
 the program's name -> boot. An empty name is the program's own."""
