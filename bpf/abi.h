@@ -13,7 +13,7 @@
 #include "hook.h"
 
 #define MTHP_MAGIC	0x6d746870u	/* "mthp" */
-#define MTHP_ABI	7u
+#define MTHP_ABI	8u
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
 #define MTHP_ALL_ORDERS	(~1ULL)
@@ -28,7 +28,7 @@
  * One more than the last reason known here.  Arrays by reason are indexed by the kernel's
  * numbers; their place 0, which is no reason, stays empty.
  */
-#define MTHP_NR_REASONS	(BPF_MTHP_COLLAPSE + 1)
+#define MTHP_NR_REASONS	(BPF_MTHP_RECLAIM + 1)
 
 /* A later kernel may have more of them. */
 #define MTHP_KNOWN(reason)	((reason) != 0 && (reason) < MTHP_NR_REASONS)
@@ -36,7 +36,8 @@
 /* An array's initialiser: the same for each of them. */
 #define MTHP_EACH_REASON(value)						\
 	[BPF_MTHP_FAULT] = (value), [BPF_MTHP_SWAPIN] = (value),	\
-	[BPF_MTHP_KHUGEPAGED] = (value), [BPF_MTHP_COLLAPSE] = (value)
+	[BPF_MTHP_KHUGEPAGED] = (value), [BPF_MTHP_COLLAPSE] = (value),	\
+	[BPF_MTHP_RECLAIM] = (value)
 
 /* The rules.  As bits: which are on, and which of them narrowed an answer. */
 enum mthp_rule {
@@ -69,6 +70,7 @@ struct mthp_tunables {
 	__u32 sparse_share;	/* 1024ths of what it spans that a process must fill not to be sparse */
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 pressure_order;	/* largest order that pressure leaves; 0: none */
+	__u32 pad;
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 calm_ns;		/* stall within one window that is still not calm */
 	__u64 window_ns;

@@ -30,10 +30,15 @@ static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgr
  * be anon, as in a new cgroup.
  */
 static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
-							  unsigned long orders)
+							  __u64 flags, unsigned long orders)
 {
 	const struct mthp_tunables *t = mthp_tunables();
-	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .reason = reason, .populated = 1 };
+	struct mthp_facts f = {
+		.orders = MTHP_ALL_ORDERS,
+		.flags = flags,
+		.reason = reason,
+		.populated = 1,
+	};
 	__u32 rules = 0;
 
 	if (!cgrp)
@@ -100,14 +105,15 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	__u32 rules = 0;
 	__u64 allowed;
 
-	if (!mthp_governed(reason, flags, t))
+	if (!mthp_governed(reason, t))
 		return orders;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
-	if (!state)
+	/* Where memory is reclaimed none is asked for. */
+	if (!state && reason != BPF_MTHP_RECLAIM)
 		state = mthp_adopt(cgrp);
 	if (!state)
-		return mthp_answer_without_state(cgrp, reason, orders);
+		return mthp_answer_without_state(cgrp, reason, flags, orders);
 	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
@@ -137,7 +143,8 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state->narrowed[reason][rules & MTHP_RULE(PRESSURE) ? MTHP_PRESSURE :
 					rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
 					rules & MTHP_RULE(HOST) ? MTHP_HOST : MTHP_MAX_ORDER]++;
-	if (allowed != state->reported[reason])
+	/* What is reported is the decision for those who do not ask. */
+	if (allowed != state->reported[reason] && !mthp_wanted(&f, t))
 		mthp_report(cgrp, state, 0);
 	return orders & allowed;
 }
@@ -147,6 +154,12 @@ static __noinline unsigned long mthp_answer_collapse(struct cgroup *cgrp, __u64 
 						     unsigned long orders)
 {
 	return mthp_answer_for(BPF_MTHP_COLLAPSE, cgrp, flags, orders);
+}
+
+static __noinline unsigned long mthp_answer_reclaim(struct cgroup *cgrp, __u64 flags,
+						    unsigned long orders)
+{
+	return mthp_answer_for(BPF_MTHP_RECLAIM, cgrp, flags, orders);
 }
 
 /* A reason that is not known here passes: a later kernel has more of them. */
@@ -162,6 +175,8 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 reas
 		return mthp_answer_for(BPF_MTHP_KHUGEPAGED, cgrp, flags, orders);
 	case BPF_MTHP_COLLAPSE:
 		return mthp_answer_collapse(cgrp, flags, orders);
+	case BPF_MTHP_RECLAIM:
+		return mthp_answer_reclaim(cgrp, flags, orders);
 	default:
 		return orders;
 	}

@@ -37,15 +37,22 @@ struct mthp_facts {
 
 /*
  * Do the rules bind this request at all?  Forced collapse is the program's own
- * explicit wish, and so is MADV_HUGEPAGE, unless the admin said otherwise.  A
- * reason this version does not know must pass unchanged.
+ * explicit wish, unless the admin said otherwise.  A reason this version does not
+ * know must pass unchanged.
  */
-static __always_inline int mthp_governed(__u32 reason, __u64 flags,
-					 const struct mthp_tunables *t)
+static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunables *t)
 {
-	if (!MTHP_KNOWN(reason) || (reason == BPF_MTHP_COLLAPSE && !t->narrow_collapse))
-		return 0;
-	return t->narrow_advised || !(flags & BPF_MTHP_ADVISED);
+	return MTHP_KNOWN(reason) && (reason != BPF_MTHP_COLLAPSE || t->narrow_collapse);
+}
+
+/*
+ * Does a program that knows what it wants ask, with MADV_HUGEPAGE?  It gets what the
+ * cgroup can hold, whatever that wastes, unless the admin said otherwise.  What the
+ * cgroup cannot hold is of no use to it, either.
+ */
+static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
+{
+	return (f->flags & BPF_MTHP_ADVISED) && !t->narrow_advised;
 }
 
 /* All bits up to the highest one set in @x. */
@@ -143,7 +150,7 @@ static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct 
 static __always_inline int mthp_small(const struct mthp_facts *f,
 				      const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
+	return (t->rules & MTHP_RULE(SMALL)) && !mthp_wanted(f, t) && mthp_may_fill_with_zeroes(f->reason, t) &&
 	       f->memory_bytes < t->min_memory && f->memory_known && f->populated;
 }
 
@@ -167,7 +174,7 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 				       const struct mthp_tunables *t)
 {
 	return (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes && f->sparse &&
-	       mthp_may_fill_with_zeroes(f->reason, t);
+	       !mthp_wanted(f, t) && mthp_may_fill_with_zeroes(f->reason, t);
 }
 
 /* Governed, so the reason is a known one; the verifier shall see it, too. */
@@ -194,6 +201,8 @@ static __always_inline __u64 mthp_room_orders(__u64 room, __u64 factor,
 static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 					  const struct mthp_tunables *t, __u32 *why)
 {
+	/* What is wanted has to fit once, and need not leave room for more. */
+	const int wanted = mthp_wanted(f, t);
 	__u64 allowed = f->orders, fits;
 	__u32 on = t->rules;
 
@@ -204,18 +213,18 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 		allowed &= fits;
 	}
 	if (on & MTHP_RULE(HEADROOM)) {
-		fits = mthp_room_orders(f->headroom_bytes, t->headroom_factor, t);
+		fits = mthp_room_orders(f->headroom_bytes, wanted ? 1 : t->headroom_factor, t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HEADROOM);
 		allowed &= fits;
 	}
 	if ((on & MTHP_RULE(HOST)) && unlikely(f->host_bytes != MTHP_NO_LIMIT)) {
-		fits = mthp_room_orders(f->host_bytes, t->host_factor, t);
+		fits = mthp_room_orders(f->host_bytes, wanted ? 1 : t->host_factor, t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
+	if ((on & MTHP_RULE(MAX_ORDER)) && !wanted && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
 		fits = mthp_up_to(mthp_max_order(f, t));
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);
@@ -234,7 +243,7 @@ static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
 	__u64 fitting;
 
 	*rules = 0;
-	if (!mthp_governed(f->reason, f->flags, t) || !f->orders)
+	if (!mthp_governed(f->reason, t) || !f->orders)
 		return f->orders;
 	if (mthp_pressed(f, t))
 		*rules |= MTHP_RULE(PRESSURE);

@@ -13,12 +13,13 @@
 #include <linux/types.h>
 #endif
 
-/* Why memory is wanted.  A program returns the offer for a reason it does not know. */
+/* Why the kernel asks.  A program returns the offer for a reason it does not know. */
 enum bpf_mthp_reason {
 	BPF_MTHP_FAULT = 1,
 	BPF_MTHP_SWAPIN = 2,
 	BPF_MTHP_KHUGEPAGED = 3,
 	BPF_MTHP_COLLAPSE = 4,	/* asked for, as by MADV_COLLAPSE */
+	BPF_MTHP_RECLAIM = 5,	/* a folio was in use: may it stay in one piece? */
 };
 
 /* What is known of the request beside its reason. */

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 /// First word of [`Tunables`].
 pub const MAGIC: u32 = 0x6d74_6870;
 /// Version of the layout and its meaning.
-pub const ABI: u32 = 7;
+pub const ABI: u32 = 8;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 /// `BPF_MTHP_ADVISED`: the mapping is advised to have large folios.
@@ -40,6 +40,7 @@ pub enum Reason {
     Swapin = 2,
     Khugepaged = 3,
     Collapse = 4,
+    Reclaim = 5,
 }
 
 impl Reason {
@@ -49,6 +50,7 @@ impl Reason {
         Reason::Swapin,
         Reason::Khugepaged,
         Reason::Collapse,
+        Reason::Reclaim,
     ];
 
     /// As options and output call it.
@@ -58,6 +60,7 @@ impl Reason {
             Reason::Swapin => "swapin",
             Reason::Khugepaged => "khugepaged",
             Reason::Collapse => "collapse",
+            Reason::Reclaim => "reclaim",
         }
     }
 
@@ -68,12 +71,13 @@ impl Reason {
             Reason::Swapin => "BPF_MTHP_SWAPIN",
             Reason::Khugepaged => "BPF_MTHP_KHUGEPAGED",
             Reason::Collapse => "BPF_MTHP_COLLAPSE",
+            Reason::Reclaim => "BPF_MTHP_RECLAIM",
         }
     }
 }
 
 /// `MTHP_NR_REASONS`: places of an array by reason.  There is no reason 0.
-const NR_REASONS: usize = Reason::Collapse as usize + 1;
+const NR_REASONS: usize = Reason::Reclaim as usize + 1;
 
 /// An array by reason.
 #[repr(transparent)]
@@ -155,6 +159,7 @@ pub struct Tunables {
     pub sparse_share: u32,
     pub sample_mask: u32,
     pub pressure_order: u32,
+    pub pad: u32,
     pub threshold_ns: u64,
     pub calm_ns: u64,
     pub window_ns: u64,
@@ -362,6 +367,7 @@ mod tests {
             sparse_share,
             sample_mask,
             pressure_order,
+            pad,
             threshold_ns,
             calm_ns,
             window_ns,
@@ -495,7 +501,7 @@ mod tests {
         assert_eq!(masks.iter().count(), Reason::ALL.len());
         assert_eq!(
             serde_json::to_string(&masks).unwrap(),
-            r#"{"fault":3,"swapin":3,"khugepaged":3,"collapse":3}"#
+            r#"{"fault":3,"swapin":3,"khugepaged":3,"collapse":3,"reclaim":3}"#
         );
     }
 

@@ -103,7 +103,7 @@ mod tests {
         let caps = Caps::parse("khugepaged=9,fault=4").unwrap();
         let none = abi::NO_MAX_ORDER;
         let tunable: Vec<u32> = caps.tunable().iter().map(|(_, cap)| cap).collect();
-        assert_eq!(tunable, [4, none, 9, none]);
+        assert_eq!(tunable, [4, none, 9, none, none]);
         assert_eq!(caps.text(false).unwrap(), "fault=4,khugepaged=9");
         assert!(Caps::parse("collapse=0").unwrap().collapse_named);
         assert_eq!(Caps::from(ByReason::each(none)).text(true), None);
@@ -111,21 +111,19 @@ mod tests {
 
     #[test]
     fn what_is_read_back_is_what_was_written() {
-        for text in ["0", "62", "fault=4,swapin=0,khugepaged=9,collapse=9"] {
+        let each = "fault=4,swapin=0,khugepaged=9,collapse=9,reclaim=9";
+        for text in ["0", "62", each] {
             let read = Caps::from(Caps::parse(text).unwrap().tunable());
             assert_eq!(read.text(true).unwrap(), text);
         }
-        let all = Caps::from(
-            Caps::parse("fault=3,swapin=3,khugepaged=3")
-                .unwrap()
-                .tunable(),
-        );
+        let text = "fault=3,swapin=3,khugepaged=3,reclaim=3";
+        let all = Caps::from(Caps::parse(text).unwrap().tunable());
         assert_eq!(
             all.text(false).unwrap(),
             "3",
             "forced collapse is not bound"
         );
-        assert_eq!(all.text(true).unwrap(), "fault=3,swapin=3,khugepaged=3");
+        assert_eq!(all.text(true).unwrap(), text);
     }
 
     #[test]

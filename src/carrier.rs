@@ -292,6 +292,7 @@ mod tests {
     const KNOWN: &str = "
         enum bpf_mthp_reason {
             BPF_MTHP_FAULT = 1, BPF_MTHP_SWAPIN, BPF_MTHP_KHUGEPAGED, BPF_MTHP_COLLAPSE,
+            BPF_MTHP_RECLAIM,
         };
         enum bpf_mthp_flags { BPF_MTHP_ADVISED = 1 };
         #define ARGUMENTS struct cgroup *, struct cgroup *, enum bpf_mthp_reason, \
@@ -331,7 +332,7 @@ mod tests {
     fn a_later_hook_may_have_more_of_everything() {
         let mut later = KNOWN.to_owned();
         for (old, new) in [
-            ("BPF_MTHP_COLLAPSE,", "BPF_MTHP_COLLAPSE, BPF_MTHP_RECLAIM,"),
+            ("BPF_MTHP_RECLAIM,", "BPF_MTHP_RECLAIM, BPF_MTHP_LATER,"),
             ("long long, unsigned long", "long long, unsigned long, int"),
             ("ADVISED = 1", "ADVISED = 1, BPF_MTHP_OTHER = 2"),
         ] {

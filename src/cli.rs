@@ -188,7 +188,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub count_cache: bool,
 
-    /// Apply the rules to MADV_HUGEPAGE memory as well. Without this option it keeps its huge pages
+    /// Apply all rules to MADV_HUGEPAGE memory. Without this option it gets what the cgroup can hold
     #[arg(long)]
     pub narrow_advised: bool,
 

@@ -95,19 +95,27 @@ impl Sizes {
     }
 
     /// Name of a decision: one mask if all usual reasons agree, else each that
-    /// differs from the widest.  Forced collapse is named where it is not free.
+    /// differs from the widest.  Forced collapse is named where it is not free, and
+    /// reclaim where it may not keep what swap-in may get, or the other way round.
     pub fn decision_name(&self, masks: &ByReason<u64>) -> String {
-        let collapse = self.mask_name(masks[Reason::Collapse]);
-        let usual = self.usual_name(masks);
-        if collapse == "all" {
-            return usual;
+        let mut name = self.usual_name(masks);
+        let real = self.real(masks);
+        let free = |reason| match reason {
+            Reason::Reclaim => real[Reason::Swapin],
+            _ => self.orders,
+        };
+        for reason in [Reason::Collapse, Reason::Reclaim] {
+            if real[reason] != free(reason) {
+                name += &format!(",{}:{}", reason.name(), self.mask_name(masks[reason]));
+            }
         }
-        format!("{usual},collapse:{collapse}")
+        name
     }
 
     fn usual_name(&self, masks: &ByReason<u64>) -> String {
         let real = self.real(masks);
-        let usual = || real.iter().filter(|(r, _)| *r != Reason::Collapse);
+        let extra = |reason| matches!(reason, Reason::Collapse | Reason::Reclaim);
+        let usual = || real.iter().filter(|(r, _)| !extra(*r));
         let fault = real[Reason::Fault];
         let later = real[Reason::Swapin];
         if usual().any(|(reason, mask)| reason != Reason::Fault && mask != later) {
@@ -216,7 +224,7 @@ mod tests {
         let name = |fault, swapin, khugepaged, collapse| {
             X86.decision_name(&ByReason::new(|reason| match reason {
                 Reason::Fault => fault,
-                Reason::Swapin => swapin,
+                Reason::Swapin | Reason::Reclaim => swapin,
                 Reason::Khugepaged => khugepaged,
                 Reason::Collapse => collapse,
             }))
@@ -241,6 +249,17 @@ mod tests {
             "fault:4K,swapin:4K,khugepaged:all",
             "also where only khugepaged differs"
         );
+    }
+
+    #[test]
+    fn reclaim_is_named_where_it_differs_from_swap_in() {
+        let masks = ByReason::new(|reason| match reason {
+            Reason::Reclaim => 0,
+            _ => !1,
+        });
+        assert_eq!(X86.decision_name(&masks), "all,reclaim:4K");
+        let masks = masks.map(|mask| if mask == 0 { !1 } else { 0 });
+        assert_eq!(X86.decision_name(&masks), "4K,collapse:4K,reclaim:all");
     }
 
     #[test]

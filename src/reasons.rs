@@ -130,7 +130,7 @@ mod tests {
         let capped = Tunables {
             max_order: ByReason::new(|reason| match reason {
                 Reason::Fault => 4,
-                Reason::Collapse => abi::NO_MAX_ORDER,
+                Reason::Collapse | Reason::Reclaim => abi::NO_MAX_ORDER,
                 _ => 0,
             }),
             ..*decide::defaults()

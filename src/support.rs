@@ -167,7 +167,7 @@ const FEATURES: &[Feature] = &[
     },
     Feature {
         name: "reasons",
-        what: "fault, swapin, khugepaged and collapse are asked about, each for itself",
+        what: "fault, swapin, khugepaged, collapse and reclaim are asked about, each for itself",
         from: "the kernel series; a kernel without a reason does not ask for it",
         remedy: KERNEL,
         code: 0,

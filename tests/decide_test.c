@@ -85,16 +85,42 @@ static void forced_collapse_is_bound_on_request(void)
 	}
 }
 
-static void advised_memory_is_left_alone(void)
+/* Where it can be held, whatever it wastes and whatever else is capped. */
+static void advised_memory_that_fits_is_left_alone(void)
 {
 	for (int i = 0; i < 100000; i++) {
 		struct mthp_facts f = nasty_facts();
 		struct mthp_tunables t = nasty_tunables();
 
 		f.flags |= BPF_MTHP_ADVISED;
+		f.pressure = 0;
+		f.headroom_bytes = f.host_bytes = MTHP_NO_LIMIT;
 		t.narrow_advised = 0;
 		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
 	}
+}
+
+static void advised_memory_has_to_fit_once(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
+
+	f.headroom_bytes = 2 * MIB;
+	CHECK(decide(&f, &t) == 0, "none fits 1024 times");
+	f.flags = BPF_MTHP_ADVISED;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit once");
+	f.headroom_bytes = 2 * MIB - 1;
+	CHECK(decide(&f, &t) == 0x1fe, "1 MiB fits");
+	f.headroom_bytes = 0;
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+		f.reason = reason;
+		CHECK(decide(&f, &t) == (reason == BPF_MTHP_COLLAPSE ? MTHP_ALL_ORDERS : 0),
+		      "reason %u, no room", reason);
+	}
+	f = calm(BPF_MTHP_FAULT);
+	f.flags = BPF_MTHP_ADVISED;
+	f.host_bytes = MIB;
+	CHECK(decide(&f, &t) == 0x1fe, "the host has 1 MiB");
 }
 
 static void advised_memory_is_bound_on_request(void)
@@ -103,7 +129,7 @@ static void advised_memory_is_bound_on_request(void)
 	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.flags = BPF_MTHP_ADVISED;
-	f.pressure = 1;
+	f.memory_bytes = 0;
 	CHECK(decide(&f, &t) == f.orders, "untouched by default");
 	t.narrow_advised = 1;
 	CHECK(decide(&f, &t) == 0, "bound on request");
@@ -124,7 +150,7 @@ static void pressure_means_base_pages_for_all_but_collapse(void)
 {
 	static const __u64 expected[] = {
 		[BPF_MTHP_FAULT] = 0, [BPF_MTHP_SWAPIN] = 0, [BPF_MTHP_KHUGEPAGED] = 0,
-		[BPF_MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+		[BPF_MTHP_COLLAPSE] = MTHP_ALL_ORDERS, [BPF_MTHP_RECLAIM] = 0,
 	};
 	struct mthp_tunables t = defaults();
 
@@ -170,6 +196,7 @@ static void check_wasters(struct mthp_facts facts)
 			[BPF_MTHP_FAULT] = 0, [BPF_MTHP_SWAPIN] = MTHP_ALL_ORDERS,
 			[BPF_MTHP_KHUGEPAGED] = fills ? 0 : MTHP_ALL_ORDERS,
 			[BPF_MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+			[BPF_MTHP_RECLAIM] = MTHP_ALL_ORDERS,
 		};
 
 		t.bind_khugepaged = fills;
@@ -354,7 +381,8 @@ static const struct test tests[] = {
 	TEST(unknown_reason_passes_unchanged),
 	TEST(forced_collapse_is_free),
 	TEST(forced_collapse_is_bound_on_request),
-	TEST(advised_memory_is_left_alone),
+	TEST(advised_memory_that_fits_is_left_alone),
+	TEST(advised_memory_has_to_fit_once),
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),
 	TEST(pressure_may_leave_small_folios),
