@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A limit that comes when the memory is there already: large folios were right when they were given, and are not any
+more."""
+
+from dataclasses import replace
+
+from lab.bench.run import Run
+from lab.bench.scenarios import store
+from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+
+# Fills memory with what does not compress, gets a limit of about half of it, and uses a scattered quarter of the
+# pages, which would fit: how many a second. The first second is for finding them; after it each line counts.
+_QUARTER = """
+import posix, time
+size, page = {mib} << 20, 4096
+heap = bytearray(size)
+noise = posix.urandom(1 << 20)
+for at in range(0, size, page):
+    turn = at // page * 61 % ((1 << 20) - page)
+    heap[at:at + page] = noise[turn:turn + page]
+state, hot = 7, []
+for at in range(0, size, page):
+    state = (state * 1103515245 + 12345) & 0x7fffffff
+    if state >> 16 & 3 == 0:
+        hot.append(at)
+with open("/sys/fs/cgroup/hot/memory.high", "w") as limit:
+    limit.write(str({limit} << 20))
+begin = time.monotonic()
+used = 0
+second = 1
+while second <= {seconds}:
+    for first in range(0, len(hot), 64):
+        for at in hot[first:first + 64]:
+            heap[at] = second
+            used += 1
+        now = time.monotonic() - begin
+        if now >= second:
+            print("used", used, "in", now, flush=True)
+            second = int(now) + 1
+"""
+
+
+def _uses(run: Run) -> list[tuple[float, float]]:
+    """(seconds since the limit, pages used since then)"""
+    words = [line.split() for line in run.lines("load")]
+    return [(float(at), float(used)) for _, used, _, at in words]
+
+
+def _first(run: Run) -> float | None:
+    seen = _uses(run)
+    return seen[0][1] / seen[0][0] if seen else None
+
+
+def _later(run: Run) -> float | None:
+    seen = _uses(run)
+    if len(seen) < 2:
+        return None
+    (begin, before), (end, after) = seen[0], seen[-1]
+    return (after - before) / (end - begin)
+
+
+def _quarter(scale: Scale) -> Case:
+    mib, limit, seconds = (48, 26, 2) if scale is Scale.SMOKE else (180, 96, 5)
+    script = _QUARTER
+    for name, value in (("mib", mib), ("limit", limit), ("seconds", seconds)):
+        script = script.replace(f"{{{name}}}", str(value))
+    return Case(
+        scenario="late",
+        key="quarter",
+        title=f"a scattered quarter of {mib} MiB in use, memory.high = {limit}M when all is there",
+        machine=Machine(768, 512),
+        groups=(Group("hot"),),
+        tasks=(Task("load", Role.LOAD, ("{python}", "-I", "-S", "-c", script), group="hot"),),
+        software=("python",),
+        scores=(Metric("uses", "pages used/s from the 2nd second on", "", +1, _later),),
+        more=(Metric("first", "pages used/s in the first", "", +1, _first),),
+        deadline_s=60,
+        main="hot",
+    )
+
+
+def _idle(scale: Scale) -> Case:
+    size = store.SIZES[scale]
+    case = store.case("late", "idle", f"Redis, SET, memory.high = {size.limit_mib}M after the keys are there", size)
+    server, load, *probes = case.tasks
+    fill = store.benchmark("fill", Role.SETUP, "set", size.keys, size.requests, quiet=True)
+    file = "/sys/fs/cgroup/redis/memory.high"
+    limit = Task("limit", Role.SETUP, ("{dash}", "-c", f"echo {size.limit_mib * MIB} > {file}"))
+    return replace(
+        case, tasks=(server, fill, limit, load, *probes), software=(*case.software, "shell"), slow=store.SLOW
+    )
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Two. `square` has the limit that comes under load."""
+    return [_idle(scale), _quarter(scale)]
