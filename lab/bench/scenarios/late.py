@@ -2,6 +2,7 @@
 """A limit that comes when the memory is there already: large folios were right when they were given, and are not any
 more."""
 
+import re
 from dataclasses import replace
 
 from lab.bench.run import Run
@@ -35,15 +36,15 @@ while second <= {seconds}:
             used += 1
         now = time.monotonic() - begin
         if now >= second:
-            print("used", used, "in", now, flush=True)
+            print(f"used {used} in {now:.3f}", flush=True)
             second = int(now) + 1
 """
 
 
 def _uses(run: Run) -> list[tuple[float, float]]:
     """(seconds since the limit, pages used since then)"""
-    words = [line.split() for line in run.lines("load")]
-    return [(float(at), float(used)) for _, used, _, at in words]
+    found = [re.fullmatch(r"used (\d+) in ([0-9.]+)", line) for line in run.lines("load")]
+    return [(float(one[2]), float(one[1])) for one in found if one]
 
 
 def _first(run: Run) -> float | None:
