@@ -25,6 +25,12 @@
 #define MTHP_NO_MAX_ORDER	63u
 
 /*
+ * K at reclaim: 2 MiB in use stay while 32 MiB are left.  Reclaim at a limit leaves a
+ * few batches of pages, far less; on a host that has page cache to drop there is more.
+ */
+#define MTHP_KEEP_FACTOR	16u
+
+/*
  * One more than the last reason known here.  Arrays by reason are indexed by the kernel's
  * numbers; their place 0, which is no reason, stays empty.
  */
@@ -58,7 +64,7 @@ struct mthp_tunables {
 	__u32 abi;		/* MTHP_ABI */
 	__u32 rules;		/* MTHP_RULE() bits that are on */
 	__u32 page_shift;	/* of the base page: 12, 14 or 16 */
-	__u32 narrow_advised;	/* 1: the rules bind MADV_HUGEPAGE memory as well */
+	__u32 narrow_advised;	/* 1: all rules bind MADV_HUGEPAGE memory */
 	__u32 psi_full;		/* 1: judge by "full" stall, 0: by "some" */
 	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit */
 	__u32 bind_khugepaged;	/* 1: small and sparse hold for khugepaged too */

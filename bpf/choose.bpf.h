@@ -56,7 +56,8 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 
 /*
  * Sampled by only some requests of a cgroup, so that the average request does not feel it:
- * the process, the host, and limits above where there were none.
+ * the process, the host, and limits above where there were none.  At reclaim by each: they
+ * are few, and what is at stake is dear.
  */
 static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
@@ -109,8 +110,10 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		return orders;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
-	/* Where memory is reclaimed none is asked for. */
-	if (!state && reason != BPF_MTHP_RECLAIM)
+	/* Where memory is reclaimed none is asked for: of a cgroup not seen yet all stays. */
+	if (!state && reason == BPF_MTHP_RECLAIM)
+		return orders;
+	if (!state)
 		state = mthp_adopt(cgrp);
 	if (!state)
 		return mthp_answer_without_state(cgrp, reason, flags, orders);
@@ -118,7 +121,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
 	if ((t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
-	    !(state->asked[reason] & t->sample_mask))
+	    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
 		mthp_sample(cgrp, state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	/* A scan a moment earlier may have found no process. */

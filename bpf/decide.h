@@ -150,7 +150,8 @@ static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct 
 static __always_inline int mthp_small(const struct mthp_facts *f,
 				      const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(SMALL)) && !mthp_wanted(f, t) && mthp_may_fill_with_zeroes(f->reason, t) &&
+	return (t->rules & MTHP_RULE(SMALL)) && !mthp_wanted(f, t) &&
+	       mthp_may_fill_with_zeroes(f->reason, t) &&
 	       f->memory_bytes < t->min_memory && f->memory_known && f->populated;
 }
 
@@ -184,6 +185,21 @@ static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
 	return t->max_order[f->reason % MTHP_NR_REASONS];
 }
 
+/*
+ * How often a folio has to fit into what is left.  What is wanted, once.  One that is
+ * in use takes no more room by staying: it is split where memory is short, and not
+ * already where no more of its size would be given.
+ */
+static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t,
+					 __u64 usual)
+{
+	if (mthp_wanted(f, t))
+		return 1;
+	if (f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR)
+		return MTHP_KEEP_FACTOR;
+	return usual;
+}
+
 /* Orders that fit into what is left until a limit, or of the host. */
 static __always_inline __u64 mthp_room_orders(__u64 room, __u64 factor,
 					      const struct mthp_tunables *t)
@@ -201,8 +217,6 @@ static __always_inline __u64 mthp_room_orders(__u64 room, __u64 factor,
 static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 					  const struct mthp_tunables *t, __u32 *why)
 {
-	/* What is wanted has to fit once, and need not leave room for more. */
-	const int wanted = mthp_wanted(f, t);
 	__u64 allowed = f->orders, fits;
 	__u32 on = t->rules;
 
@@ -213,18 +227,19 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 		allowed &= fits;
 	}
 	if (on & MTHP_RULE(HEADROOM)) {
-		fits = mthp_room_orders(f->headroom_bytes, wanted ? 1 : t->headroom_factor, t);
+		fits = mthp_room_orders(f->headroom_bytes, mthp_factor(f, t, t->headroom_factor), t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HEADROOM);
 		allowed &= fits;
 	}
 	if ((on & MTHP_RULE(HOST)) && unlikely(f->host_bytes != MTHP_NO_LIMIT)) {
-		fits = mthp_room_orders(f->host_bytes, wanted ? 1 : t->host_factor, t);
+		fits = mthp_room_orders(f->host_bytes, mthp_factor(f, t, t->host_factor), t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && !wanted && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
+	if ((on & MTHP_RULE(MAX_ORDER)) && !mthp_wanted(f, t) &&
+	    mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
 		fits = mthp_up_to(mthp_max_order(f, t));
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);

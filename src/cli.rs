@@ -156,7 +156,7 @@ pub struct RunArgs {
     pub sparse_waste: u64,
 
     /// Largest order allowed (folios of 2^N base pages); 0 to 62, for all reasons or by reason:
-    /// fault=4,swapin=0,khugepaged=9,collapse=9. Lower: smaller folios [default: no cap]
+    /// fault=4,swapin=0,khugepaged=9,collapse=9,reclaim=9. Lower: smaller folios [default: no cap]
     #[arg(long, value_name = "N|REASON=N,...", value_parser = Caps::parse)]
     pub max_order: Option<Caps>,
 

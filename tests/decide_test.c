@@ -100,6 +100,20 @@ static void advised_memory_that_fits_is_left_alone(void)
 	}
 }
 
+static void advice_never_takes_away(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		__u64 plain;
+
+		f.flags &= ~(__u64)BPF_MTHP_ADVISED;
+		plain = decide(&f, &t);
+		f.flags |= BPF_MTHP_ADVISED;
+		CHECK(!(plain & ~decide(&f, &t)), "offer %llx", f.orders);
+	}
+}
+
 static void advised_memory_has_to_fit_once(void)
 {
 	struct mthp_tunables t = defaults();
@@ -383,6 +397,7 @@ static const struct test tests[] = {
 	TEST(forced_collapse_is_bound_on_request),
 	TEST(advised_memory_that_fits_is_left_alone),
 	TEST(advised_memory_has_to_fit_once),
+	TEST(advice_never_takes_away),
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),
 	TEST(pressure_may_leave_small_folios),

@@ -288,7 +288,7 @@ fn a_fixed_policy_caps_each_reason() {
     assert!(count(64, "anon_fault_alloc") - before >= 240);
     assert_eq!(worker.advise(MADV_COLLAPSE), Errno::EINVAL as u64);
     let line = ext.decision(&group, "max-order");
-    let to = "fault:64K-max,swapin:4K,khugepaged:all,collapse:32K-max,reclaim:all";
+    let to = "fault:64K-max,swapin:4K,khugepaged:all,collapse:32K-max";
     assert_eq!(line["to"], to, "{line}");
     let before = count_all("swpin");
     assert_eq!(worker.advise(MADV_PAGEOUT), 0);
@@ -353,7 +353,7 @@ fn a_moved_process_follows_its_new_cgroup() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
-fn advised_memory_is_left_alone_unless_asked_otherwise() {
+fn a_cap_leaves_advised_memory_alone_unless_asked_otherwise() {
     world();
     for (args, huge) in [
         (&["--max-order", "0"][..], 8 * MIB),

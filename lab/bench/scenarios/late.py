@@ -24,9 +24,9 @@ for at in range(0, size, page):
     state = (state * 1103515245 + 12345) & 0x7fffffff
     if state >> 16 & 3 == 0:
         hot.append(at)
+begin = time.monotonic()
 with open("/sys/fs/cgroup/hot/memory.high", "w") as limit:
     limit.write(str({limit} << 20))
-begin = time.monotonic()
 used = 0
 second = 1
 while second <= {seconds}:
@@ -87,8 +87,10 @@ def _idle(scale: Scale) -> Case:
     fill = store.benchmark("fill", Role.SETUP, "set", size.keys, size.requests, quiet=True)
     file = "/sys/fs/cgroup/redis/memory.high"
     limit = Task("limit", Role.SETUP, ("{dash}", "-c", f"echo {size.limit_mib * MIB} > {file}"))
+    # The rate of a load that is stopped is read from what the server has counted.
+    reset = Task("reset", Role.SETUP, ("{redis-cli}", "-s", store.SOCKET, "CONFIG", "RESETSTAT"), quiet=True)
     return replace(
-        case, tasks=(server, fill, limit, load, *probes), software=(*case.software, "shell"), slow=store.SLOW
+        case, tasks=(server, fill, reset, limit, load, *probes), software=(*case.software, "shell"), slow=store.SLOW
     )
 
 
