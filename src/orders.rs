@@ -95,16 +95,16 @@ impl Sizes {
     }
 
     /// Name of a decision: one mask if all usual reasons agree, else each that
-    /// differs from the widest.  Forced collapse and reclaim are named where they are not
-    /// free, reclaim only if it is not what swap-in gets.
+    /// differs from the widest.  Forced collapse is named where it is not free, and reclaim
+    /// where it splits what swap-in would get.
     pub fn decision_name(&self, masks: &ByReason<u64>) -> String {
         let mut name = self.usual_name(masks);
         let real = self.real(masks);
-        let usual = |reason, mask| {
-            mask == self.orders || (reason == Reason::Reclaim && mask == real[Reason::Swapin])
-        };
-        for reason in [Reason::Collapse, Reason::Reclaim] {
-            if !usual(reason, real[reason]) {
+        for (reason, usual) in [
+            (Reason::Collapse, self.orders),
+            (Reason::Reclaim, real[Reason::Swapin]),
+        ] {
+            if usual & !real[reason] != 0 {
                 name += &format!(",{}:{}", reason.name(), self.mask_name(masks[reason]));
             }
         }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_is_named_where_it_splits_by_a_measure_of_its_own() {
+    fn reclaim_is_named_where_it_splits_what_swap_in_would_get() {
         let masks = ByReason::new(|reason| match reason {
             Reason::Reclaim => 0,
             _ => !1,
