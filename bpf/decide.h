@@ -48,11 +48,17 @@ static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunable
 /*
  * Does a program that knows what it wants ask, with MADV_HUGEPAGE?  It gets what the
  * cgroup can hold, whatever that wastes, unless the admin said otherwise.  What the
- * cgroup cannot hold is of no use to it, either.
+ * cgroup cannot hold is of no use to it, either.  All bits if so, none if not: where it
+ * is masked with instead of asked, the verifier has no more paths to follow.
  */
-static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
+static __always_inline __u64 mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	return (f->flags & BPF_MTHP_ADVISED) && !t->narrow_advised;
+	__u64 wanted = -(__u64)(f->flags & BPF_MTHP_ADVISED & !t->narrow_advised);
+
+#ifdef __bpf__
+	asm volatile("" : "+r"(wanted));
+#endif
+	return wanted;
 }
 
 /* All bits up to the highest one set in @x. */
@@ -150,9 +156,9 @@ static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct 
 static __always_inline int mthp_small(const struct mthp_facts *f,
 				      const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(SMALL)) && !mthp_wanted(f, t) &&
-	       mthp_may_fill_with_zeroes(f->reason, t) &&
-	       f->memory_bytes < t->min_memory && f->memory_known && f->populated;
+	return (t->rules & MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
+	       f->memory_bytes < t->min_memory && f->memory_known && f->populated &&
+	       !mthp_wanted(f, t);
 }
 
 /*
@@ -175,7 +181,7 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 				       const struct mthp_tunables *t)
 {
 	return (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes && f->sparse &&
-	       !mthp_wanted(f, t) && mthp_may_fill_with_zeroes(f->reason, t);
+	       mthp_may_fill_with_zeroes(f->reason, t) && !mthp_wanted(f, t);
 }
 
 /* Governed, so the reason is a known one; the verifier shall see it, too. */
@@ -193,11 +199,9 @@ static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
 static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t,
 					 __u64 usual)
 {
-	if (mthp_wanted(f, t))
-		return 1;
 	if (f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR)
-		return MTHP_KEEP_FACTOR;
-	return usual;
+		usual = MTHP_KEEP_FACTOR;
+	return usual - ((usual - 1) & mthp_wanted(f, t));
 }
 
 /* Orders that fit into what is left until a limit, or of the host. */
@@ -238,9 +242,8 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && !mthp_wanted(f, t) &&
-	    mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
-		fits = mthp_up_to(mthp_max_order(f, t));
+	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
+		fits = mthp_up_to(mthp_max_order(f, t)) | mthp_wanted(f, t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);
 		allowed &= fits;

@@ -230,8 +230,9 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgrou
  * Report the decision of @state's cgroup if it is not the one last reported.
  * @force: from the scan, which is rare; a request is bound to the rate limit.
  * What cannot be sent now stays a difference and is sent by a later call.
+ * A global function, which the verifier follows once and not from each caller.
  */
-static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state, int force)
+__noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state, int force)
 {
 	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
@@ -240,7 +241,7 @@ static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state
 	__u32 rules, all = 0;
 	int r, changed = 0;
 
-	if (!cgrp || !state)
+	if (!state)
 		return 0;
 	before = state->reported_ns;
 	now = bpf_ktime_get_ns();
