@@ -65,6 +65,8 @@ RULES: dict[str, str] = {
     "psi-off": "the kfuncs do nothing where pressure is not tracked, and the flush says so",
     "blind": "a cgroup whose pressure is not tracked goes by the verdict of the cgroup above",
     "unknown-reason": "a reason that the program does not know passes unchanged",
+    "kept-by-less": "a folio in use stays where no more of its size would be given, until memory is short",
+    "wanted-has-to-fit": "advised memory gets what fits, and no more",
     "baseline": "the first sample of a stall total is history",
     "no-flapping": "a verdict that is soon back takes longer to fall each time",
     "empty-cgroup": "a cgroup without processes is not small",
