@@ -56,8 +56,9 @@ fn a_hot_quarter_fits_into_a_limit_that_came_late() {
         group.set("memory.high", "48M");
         assert!(comes_to_rest(&mut worker), "MGLRU: {multi_gen}");
         assert!(splits(&group) > 0);
-        let line = ext.expect("a decision about reclaim", |line| {
-            line["orders"]["reclaim"] == 0
+        let line = ext.expect("a decision that splits 2 MiB", |line| {
+            // Some room comes and goes, for less than 2 MiB.
+            line["orders"]["reclaim"].as_u64().unwrap_or(!0) & 1 << 9 == 0
         });
         assert_eq!(line["cgroup"], group.name(), "{line}");
         assert!(asked(&group) > 0);
