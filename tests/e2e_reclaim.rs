@@ -58,7 +58,7 @@ fn a_hot_quarter_fits_into_a_limit_that_came_late() {
         assert!(splits(&group) > 0);
         let line = ext.expect("a decision that splits 2 MiB", |line| {
             // Some room comes and goes, for less than 2 MiB.
-            line["orders"]["reclaim"].as_u64().unwrap_or(!0) & 1 << 9 == 0
+            line["orders"]["reclaim"].as_u64().unwrap_or(!0) & (1 << 9) == 0
         });
         assert_eq!(line["cgroup"], group.name(), "{line}");
         assert!(asked(&group) > 0);
