@@ -116,7 +116,6 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
                 "cold_is_not_asked_about",
                 "advice_counts_at_reclaim",
                 "mlocked_is_not_asked_about",
-                "half_mlocked_is_split",
                 "zeroes_are_freed",
                 "pinned_is_not_asked_about",
                 "shared_by_fork",
