@@ -25,12 +25,6 @@
 #define MTHP_NO_MAX_ORDER	63u
 
 /*
- * K at reclaim: 2 MiB in use stay while 32 MiB are left.  Reclaim at a limit leaves a
- * few batches of pages, far less; on a host that has page cache to drop there is more.
- */
-#define MTHP_KEEP_FACTOR	16u
-
-/*
  * One more than the last reason known here.  Arrays by reason are indexed by the kernel's
  * numbers; their place 0, which is no reason, stays empty.
  */

@@ -152,7 +152,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	return orders & allowed;
 }
 
-/* Rare, so kept out of the way of the others. */
+/* Rare, so these two are kept out of the way of the others. */
 static __noinline unsigned long mthp_answer_collapse(struct cgroup *cgrp, __u64 flags,
 						     unsigned long orders)
 {

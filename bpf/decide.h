@@ -48,17 +48,11 @@ static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunable
 /*
  * Does a program that knows what it wants ask, with MADV_HUGEPAGE?  It gets what the
  * cgroup can hold, whatever that wastes, unless the admin said otherwise.  What the
- * cgroup cannot hold is of no use to it, either.  All bits if so, none if not: where it
- * is masked with instead of asked, the verifier has no more paths to follow.
+ * cgroup cannot hold is of no use to it, either.
  */
-static __always_inline __u64 mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
+static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	__u64 wanted = -(__u64)(f->flags & BPF_MTHP_ADVISED & !t->narrow_advised);
-
-#ifdef __bpf__
-	asm volatile("" : "+r"(wanted));
-#endif
-	return wanted;
+	return (f->flags & BPF_MTHP_ADVISED) && !t->narrow_advised;
 }
 
 /* All bits up to the highest one set in @x. */
@@ -192,6 +186,12 @@ static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
 }
 
 /*
+ * K at reclaim: 2 MiB in use stay while 32 MiB are left.  Reclaim at a limit leaves a
+ * few batches of pages, far less; on a host that has page cache to drop there is more.
+ */
+#define MTHP_KEEP_FACTOR	16u
+
+/*
  * How often a folio has to fit into what is left.  What is wanted, once.  One that is
  * in use takes no more room by staying: it is split where memory is short, and not
  * already where no more of its size would be given.
@@ -199,9 +199,9 @@ static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
 static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t,
 					 __u64 usual)
 {
-	if (f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR)
-		usual = MTHP_KEEP_FACTOR;
-	return usual - ((usual - 1) & mthp_wanted(f, t));
+	if (mthp_wanted(f, t))
+		return 1;
+	return f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR ? MTHP_KEEP_FACTOR : usual;
 }
 
 /* Orders that fit into what is left until a limit, or of the host. */
@@ -242,8 +242,8 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
-		fits = mthp_up_to(mthp_max_order(f, t)) | mthp_wanted(f, t);
+	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER && !mthp_wanted(f, t)) {
+		fits = mthp_up_to(mthp_max_order(f, t));
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);
 		allowed &= fits;

@@ -135,6 +135,10 @@ static void advised_memory_has_to_fit_once(void)
 	f.flags = BPF_MTHP_ADVISED;
 	f.host_bytes = MIB;
 	CHECK(decide(&f, &t) == 0x1fe, "the host has 1 MiB");
+	f = calm(BPF_MTHP_FAULT);
+	f.flags = BPF_MTHP_ADVISED;
+	f.pressure = 1;
+	CHECK(decide(&f, &t) == 0, "pressure");
 }
 
 static void advised_memory_is_bound_on_request(void)

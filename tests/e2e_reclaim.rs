@@ -143,9 +143,6 @@ fn a_cap_takes_back_what_came_before_it() {
     let group = Group::new("capped");
     let mut worker = filled(&group, None);
     let _ext = Ext::run(&group, &["--policy", "fixed", "--max-order", "reclaim=4"]);
-    for _ in 0..8 {
-        group.reclaim(8 * MIB);
-        assert!(worker.touch_sparsely(QUARTER));
-    }
+    pressed(&group, &mut worker);
     assert!(splits(&group) > 0);
 }

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from lab.bench.run import Run
-from lab.bench.scenarios import store
+from lab.bench.scenarios import python, store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 # Fills memory with what does not compress, gets a limit of about half of it, and uses a scattered quarter of the
@@ -62,16 +62,14 @@ def _later(run: Run) -> float | None:
 
 def _quarter(scale: Scale) -> Case:
     mib, limit, seconds = (48, 26, 2) if scale is Scale.SMOKE else (180, 96, 5)
-    script = _QUARTER
-    for name, value in (("mib", mib), ("limit", limit), ("seconds", seconds)):
-        script = script.replace(f"{{{name}}}", str(value))
+    argv = python.argv(_QUARTER, mib=mib, limit=limit, seconds=seconds)
     return Case(
         scenario="late",
         key="quarter",
         title=f"a scattered quarter of {mib} MiB in use, memory.high = {limit}M when all is there",
         machine=Machine(768, 512),
         groups=(Group("hot"),),
-        tasks=(Task("load", Role.LOAD, ("{python}", "-I", "-S", "-c", script), group="hot"),),
+        tasks=(Task("load", Role.LOAD, argv, group="hot"),),
         software=("python",),
         scores=(Metric("uses", "pages used/s from the 2nd second on", "", +1, _later),),
         more=(Metric("first", "pages used/s in the first", "", +1, _first),),
