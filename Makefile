@@ -20,7 +20,7 @@ PATCH ?=
 TARGETS ?=
 RUN ?=
 FILE ?=
-export SUITE AS_USER DIR BASE UPDATE DEBUG MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
+export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
@@ -43,8 +43,8 @@ test: ## the checks: linters, host unit tests, then the kernel selftests and end
 test-short: ## linters, host unit tests, a sample of the demo and of the benchmark suite
 	@$(LAB) test --only lint --only host --only sample
 
-test-debug: ## the kernel selftests and a short soak on the kernel for debugging (builds it first)
-	@$(LAB) test --only soak --only debug
+test-debug: ## the kernel selftests and a short soak on the kernel for debugging (builds it first; PREEMPT=full|rt)
+	@$(LAB) test $(if $(filter rt,$(PREEMPT)),,--only soak) --only debug
 
 clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
 	@$(LAB) clean-root $(TARGETS)
@@ -61,7 +61,7 @@ bench-tlb: ## page-table walks, faults, coverage and memory of your own program 
 bench-khugepaged: ## khugepaged's scan, here and on a stock kernel from before it was improved
 	@$(LAB) bench-khugepaged
 
-soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=...)
+soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=... PREEMPT=full)
 	@$(LAB) soak
 
 debug-mutants: ## put use-after-frees and a leak into the kernel for debugging: is each of them seen?
@@ -73,7 +73,7 @@ setup: ## install what the other targets need (they call it themselves)
 build: ## build the mthp_ext binary (build/cargo/release/mthp_ext)
 	@$(LAB) build
 
-kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like)
+kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt)
 	@$(LAB) kernel
 
 kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=...)

@@ -39,6 +39,8 @@ fn find_clang() -> Result<PathBuf, String> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let clang = find_clang()?;
+    // Unit tests make type information with it.
+    println!("cargo:rustc-env=CLANG_OF_THE_BUILD={}", clang.display());
 
     for entry in fs::read_dir("bpf")? {
         println!("cargo:rerun-if-changed={}", entry?.path().display());

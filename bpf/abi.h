@@ -10,14 +10,10 @@
 #ifndef MTHP_ABI_H
 #define MTHP_ABI_H
 
-#ifdef __bpf__
-#include "kernel.h"
-#else
-#include <linux/types.h>
-#endif
+#include "hook.h"
 
 #define MTHP_MAGIC	0x6d746870u	/* "mthp" */
-#define MTHP_ABI	6u
+#define MTHP_ABI	8u
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
 #define MTHP_ALL_ORDERS	(~1ULL)
@@ -28,18 +24,20 @@
 /* Value of max_order that caps nothing. */
 #define MTHP_NO_MAX_ORDER	63u
 
-/* VM_HUGEPAGE: its bit has not moved since it exists (2.6.38). */
-#define MTHP_VM_HUGEPAGE	(1ULL << 29)
+/*
+ * One more than the last reason known here.  Arrays by reason are indexed by the kernel's
+ * numbers; their place 0, which is no reason, stays empty.
+ */
+#define MTHP_NR_REASONS	(BPF_MTHP_RECLAIM + 1)
 
-/* Why memory is being allocated: `type` of mthp_choose in our own numbering. */
-enum mthp_reason {
-	MTHP_FAULT,
-	MTHP_SWAPIN,
-	MTHP_KHUGEPAGED,
-	MTHP_COLLAPSE,		/* MADV_COLLAPSE: asked for by the program */
-	MTHP_NR_REASONS,
-	MTHP_UNKNOWN = MTHP_NR_REASONS,
-};
+/* A later kernel may have more of them. */
+#define MTHP_KNOWN(reason)	((reason) != 0 && (reason) < MTHP_NR_REASONS)
+
+/* An array's initialiser: the same for each of them. */
+#define MTHP_EACH_REASON(value)						\
+	[BPF_MTHP_FAULT] = (value), [BPF_MTHP_SWAPIN] = (value),	\
+	[BPF_MTHP_KHUGEPAGED] = (value), [BPF_MTHP_COLLAPSE] = (value),	\
+	[BPF_MTHP_RECLAIM] = (value)
 
 /* The rules.  As bits: which are on, and which of them narrowed an answer. */
 enum mthp_rule {
@@ -60,7 +58,7 @@ struct mthp_tunables {
 	__u32 abi;		/* MTHP_ABI */
 	__u32 rules;		/* MTHP_RULE() bits that are on */
 	__u32 page_shift;	/* of the base page: 12, 14 or 16 */
-	__u32 narrow_advised;	/* 1: the rules bind MADV_HUGEPAGE memory as well */
+	__u32 narrow_advised;	/* 1: all rules bind MADV_HUGEPAGE memory */
 	__u32 psi_full;		/* 1: judge by "full" stall, 0: by "some" */
 	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit */
 	__u32 bind_khugepaged;	/* 1: small and sparse hold for khugepaged too */
@@ -88,8 +86,7 @@ struct mthp_tunables {
  */
 #define MTHP_DEFAULTS_OF_ALL						\
 	.psi_full = 1,							\
-	.max_order = { MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER,		\
-		       MTHP_NO_MAX_ORDER, MTHP_NO_MAX_ORDER },		\
+	.max_order = { MTHP_EACH_REASON(MTHP_NO_MAX_ORDER) },		\
 	.limit_share = 512,						\
 	.sparse_share = 512,						\
 	.sample_mask = 15,						\
@@ -154,6 +151,18 @@ struct mthp_cgroup {
 	 */
 	__u64 asked[MTHP_NR_REASONS];
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
+};
+
+/*
+ * How far a scan has come.  All but root_id begin as 0; the rest is the scan's own, from
+ * one call to the next.
+ */
+struct mthp_walk {
+	__u64 root_id;		/* of the cgroup whose subtree is scanned */
+	__u64 passed;		/* cgroups of the lists before this one */
+	__u64 met;		/* cgroups met so far while a list is made */
+	__u32 listed;		/* cgroups of this list ... */
+	__u32 next;		/* ... and the one that is next */
 };
 
 /* One changed decision, sent through the ring buffer. */

@@ -9,16 +9,14 @@
 #include "cache.bpf.h"
 #include "state.bpf.h"
 
-#define MTHP_IS(type, name)	((type) == (__u32)bpf_core_enum_value(enum tva_type, name))
-
 /*
- * A rule refuses every order.  Such a cgroup asks once per base page, so there the
- * limits, which could change nothing, are not read.
+ * A rule refuses every order.  Such a cgroup asks the most often, so there the limits,
+ * which could change nothing, are not read.
  */
 static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgroup *state,
 					    __u32 reason, __u32 rule)
 {
-	if (!cgrp || !state || reason >= MTHP_NR_REASONS || rule >= MTHP_NR_RULES)
+	if (!cgrp || !state || !MTHP_KNOWN(reason) || rule >= MTHP_NR_RULES)
 		return 0;
 	state->asked[reason]++;
 	state->narrowed[reason][rule]++;
@@ -32,10 +30,15 @@ static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgr
  * be anon, as in a new cgroup.
  */
 static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
-							  unsigned long orders)
+							  __u64 flags, unsigned long orders)
 {
 	const struct mthp_tunables *t = mthp_tunables();
-	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS, .reason = reason, .populated = 1 };
+	struct mthp_facts f = {
+		.orders = MTHP_ALL_ORDERS,
+		.flags = flags,
+		.reason = reason,
+		.populated = 1,
+	};
 	__u32 rules = 0;
 
 	if (!cgrp)
@@ -53,7 +56,8 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 
 /*
  * Sampled by only some requests of a cgroup, so that the average request does not feel it:
- * the process, the host, and limits above where there were none.
+ * the process, the host, and limits above where there were none.  At reclaim by each: they
+ * are few, and what is at stake is dear.
  */
 static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
@@ -67,9 +71,9 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */
-	if (reason == MTHP_FAULT && (t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
+	if (reason == BPF_MTHP_FAULT && (t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
 		mthp_sample_process(&process);
-	if (reason == MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
+	if (reason == BPF_MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
 	if (!(t->rules & MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
 		return;
@@ -90,36 +94,38 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 
 /* One copy of this for each reason, which is a constant then. */
 static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
-						     unsigned long vm_flags,
-						     unsigned long orders)
+						     __u64 flags, unsigned long orders)
 {
 	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = {
 		.orders = MTHP_ALL_ORDERS,
-		.vm_flags = vm_flags,
+		.flags = flags,
 		.reason = reason,
 	};
 	struct mthp_cgroup *state;
 	__u32 rules = 0;
 	__u64 allowed;
 
-	if (!mthp_governed(reason, vm_flags, t))
+	if (!mthp_governed(reason, t))
 		return orders;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	/* Where memory is reclaimed none is asked for: of a cgroup not seen yet all stays. */
+	if (!state && reason == BPF_MTHP_RECLAIM)
+		return orders;
 	if (!state)
 		state = mthp_adopt(cgrp);
 	if (!state)
-		return mthp_answer_without_state(cgrp, reason, orders);
+		return mthp_answer_without_state(cgrp, reason, flags, orders);
 	/* The process that asks lives here, whatever the last scan saw. */
-	if (reason == MTHP_FAULT)
+	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
 	if ((t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
-	    !(state->asked[reason] & t->sample_mask))
+	    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
 		mthp_sample(cgrp, state, t, reason);
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	/* A scan a moment earlier may have found no process. */
-	if (reason == MTHP_FAULT)
+	if (reason == BPF_MTHP_FAULT)
 		f.populated = 1;
 	if (mthp_pressed(&f, t))
 		return mthp_refuse(cgrp, state, reason, MTHP_PRESSURE);
@@ -140,44 +146,52 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state->narrowed[reason][rules & MTHP_RULE(PRESSURE) ? MTHP_PRESSURE :
 					rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
 					rules & MTHP_RULE(HOST) ? MTHP_HOST : MTHP_MAX_ORDER]++;
-	if (allowed != state->reported[reason])
+	/* What is reported is the decision for those who do not ask. */
+	if (allowed != state->reported[reason] && !mthp_wanted(&f, t))
 		mthp_report(cgrp, state, 0);
 	return orders & allowed;
 }
 
-/* Rare, so kept out of the way of the others. */
-static __noinline unsigned long mthp_answer_collapse(struct cgroup *cgrp, unsigned long vm_flags,
+/* Rare, so these two are kept out of the way of the others. */
+static __noinline unsigned long mthp_answer_collapse(struct cgroup *cgrp, __u64 flags,
 						     unsigned long orders)
 {
-	return mthp_answer_for(MTHP_COLLAPSE, cgrp, vm_flags, orders);
+	return mthp_answer_for(BPF_MTHP_COLLAPSE, cgrp, flags, orders);
 }
 
-/*
- * The kernel's reasons, whose values CO-RE supplies.  One that is not known here
- * passes.
- */
-static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 type,
-						 unsigned long vm_flags,
+static __noinline unsigned long mthp_answer_reclaim(struct cgroup *cgrp, __u64 flags,
+						    unsigned long orders)
+{
+	return mthp_answer_for(BPF_MTHP_RECLAIM, cgrp, flags, orders);
+}
+
+/* A reason that is not known here passes: a later kernel has more of them. */
+static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 reason, __u64 flags,
 						 unsigned long orders)
 {
-	if (MTHP_IS(type, TVA_PAGEFAULT))
-		return mthp_answer_for(MTHP_FAULT, cgrp, vm_flags, orders);
-	if (MTHP_IS(type, TVA_KHUGEPAGED))
-		return mthp_answer_for(MTHP_KHUGEPAGED, cgrp, vm_flags, orders);
-	if (bpf_core_enum_value_exists(enum tva_type, TVA_SWAPIN) && MTHP_IS(type, TVA_SWAPIN))
-		return mthp_answer_for(MTHP_SWAPIN, cgrp, vm_flags, orders);
-	if (MTHP_IS(type, TVA_FORCED_COLLAPSE))
-		return mthp_answer_collapse(cgrp, vm_flags, orders);
-	return orders;
+	if (likely(reason == BPF_MTHP_FAULT))
+		return mthp_answer_for(BPF_MTHP_FAULT, cgrp, flags, orders);
+	switch (reason) {
+	case BPF_MTHP_SWAPIN:
+		return mthp_answer_for(BPF_MTHP_SWAPIN, cgrp, flags, orders);
+	case BPF_MTHP_KHUGEPAGED:
+		return mthp_answer_for(BPF_MTHP_KHUGEPAGED, cgrp, flags, orders);
+	case BPF_MTHP_COLLAPSE:
+		return mthp_answer_collapse(cgrp, flags, orders);
+	case BPF_MTHP_RECLAIM:
+		return mthp_answer_reclaim(cgrp, flags, orders);
+	default:
+		return orders;
+	}
 }
 
 /* The program and the ops of the policy that the file is called after. */
 #define MTHP_POLICY(name)								\
 SEC("struct_ops/mthp_choose")								\
-unsigned long BPF_PROG(name##_choose, struct cgroup *cgrp, enum tva_type type,		\
-		       unsigned long vm_flags, unsigned long orders)			\
+unsigned long BPF_PROG(name##_choose, struct cgroup *cgrp, struct cgroup *attached,	\
+		       enum bpf_mthp_reason reason, __u64 flags, unsigned long orders)	\
 {											\
-	return mthp_answer(cgrp, type, vm_flags, orders);				\
+	return mthp_answer(cgrp, reason, flags, orders);				\
 }											\
 											\
 SEC(".struct_ops.link")									\

@@ -12,6 +12,10 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
+#ifndef likely
+#define likely(x) __builtin_expect(!!(x), 1)
+#endif
+
 #ifndef unlikely
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #endif
@@ -19,11 +23,11 @@
 /* What is known when memory is asked for. */
 struct mthp_facts {
 	__u64 orders;		/* the offer; only these can be allowed */
-	__u64 vm_flags;
+	__u64 flags;		/* enum bpf_mthp_flags */
 	__u64 memory_bytes;	/* anon+shmem of the cgroup, if memory_known */
 	__u64 headroom_bytes;	/* until the nearest limit; MTHP_NO_LIMIT */
 	__u64 host_bytes;	/* what the host could give out; MTHP_NO_LIMIT */
-	__u32 reason;		/* enum mthp_reason */
+	__u32 reason;		/* enum bpf_mthp_reason */
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
@@ -33,15 +37,22 @@ struct mthp_facts {
 
 /*
  * Do the rules bind this request at all?  Forced collapse is the program's own
- * explicit wish, and so is MADV_HUGEPAGE, unless the admin said otherwise.  A
- * reason this version does not know must pass unchanged.
+ * explicit wish, unless the admin said otherwise.  A reason this version does not
+ * know must pass unchanged.
  */
-static __always_inline int mthp_governed(__u32 reason, __u64 vm_flags,
-					 const struct mthp_tunables *t)
+static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunables *t)
 {
-	if (reason > MTHP_COLLAPSE || (reason == MTHP_COLLAPSE && !t->narrow_collapse))
-		return 0;
-	return t->narrow_advised || !(vm_flags & MTHP_VM_HUGEPAGE);
+	return MTHP_KNOWN(reason) && (reason != BPF_MTHP_COLLAPSE || t->narrow_collapse);
+}
+
+/*
+ * Does a program that knows what it wants ask, with MADV_HUGEPAGE?  It gets what the
+ * cgroup can hold, whatever that wastes, unless the admin said otherwise.  What the
+ * cgroup cannot hold is of no use to it, either.
+ */
+static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
+{
+	return (f->flags & BPF_MTHP_ADVISED) && !t->narrow_advised;
 }
 
 /* All bits up to the highest one set in @x. */
@@ -128,8 +139,8 @@ static __always_inline __u64 mthp_up_to(__u32 order)
  */
 static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct mthp_tunables *t)
 {
-	return reason == MTHP_FAULT || reason == MTHP_COLLAPSE ||
-	       (reason == MTHP_KHUGEPAGED && t->bind_khugepaged);
+	return reason == BPF_MTHP_FAULT || reason == BPF_MTHP_COLLAPSE ||
+	       (reason == BPF_MTHP_KHUGEPAGED && t->bind_khugepaged);
 }
 
 /*
@@ -140,7 +151,8 @@ static __always_inline int mthp_small(const struct mthp_facts *f,
 				      const struct mthp_tunables *t)
 {
 	return (t->rules & MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
-	       f->memory_bytes < t->min_memory && f->memory_known && f->populated;
+	       f->memory_bytes < t->min_memory && f->memory_known && f->populated &&
+	       !mthp_wanted(f, t);
 }
 
 /*
@@ -163,7 +175,7 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 				       const struct mthp_tunables *t)
 {
 	return (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes && f->sparse &&
-	       mthp_may_fill_with_zeroes(f->reason, t);
+	       mthp_may_fill_with_zeroes(f->reason, t) && !mthp_wanted(f, t);
 }
 
 /* Governed, so the reason is a known one; the verifier shall see it, too. */
@@ -171,6 +183,25 @@ static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
 					    const struct mthp_tunables *t)
 {
 	return t->max_order[f->reason % MTHP_NR_REASONS];
+}
+
+/*
+ * K at reclaim: 2 MiB in use stay while 32 MiB are left.  Reclaim at a limit leaves a
+ * few batches of pages, far less; on a host that has page cache to drop there is more.
+ */
+#define MTHP_KEEP_FACTOR	16u
+
+/*
+ * How often a folio has to fit into what is left.  What is wanted, once.  One that is
+ * in use takes no more room by staying: it is split where memory is short, and not
+ * already where no more of its size would be given.
+ */
+static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t,
+					 __u64 usual)
+{
+	if (mthp_wanted(f, t))
+		return 1;
+	return f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR ? MTHP_KEEP_FACTOR : usual;
 }
 
 /* Orders that fit into what is left until a limit, or of the host. */
@@ -200,18 +231,18 @@ static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
 		allowed &= fits;
 	}
 	if (on & MTHP_RULE(HEADROOM)) {
-		fits = mthp_room_orders(f->headroom_bytes, t->headroom_factor, t);
+		fits = mthp_room_orders(f->headroom_bytes, mthp_factor(f, t, t->headroom_factor), t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HEADROOM);
 		allowed &= fits;
 	}
 	if ((on & MTHP_RULE(HOST)) && unlikely(f->host_bytes != MTHP_NO_LIMIT)) {
-		fits = mthp_room_orders(f->host_bytes, t->host_factor, t);
+		fits = mthp_room_orders(f->host_bytes, mthp_factor(f, t, t->host_factor), t);
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(HOST);
 		allowed &= fits;
 	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER) {
+	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER && !mthp_wanted(f, t)) {
 		fits = mthp_up_to(mthp_max_order(f, t));
 		if (f->orders & ~fits)
 			*why |= MTHP_RULE(MAX_ORDER);
@@ -230,7 +261,7 @@ static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
 	__u64 fitting;
 
 	*rules = 0;
-	if (!mthp_governed(f->reason, f->vm_flags, t) || !f->orders)
+	if (!mthp_governed(f->reason, t) || !f->orders)
 		return f->orders;
 	if (mthp_pressed(f, t))
 		*rules |= MTHP_RULE(PRESSURE);

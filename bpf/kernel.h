@@ -21,6 +21,7 @@ typedef __u32 __wsum;
 
 /* bpf(2) constants; part of the UAPI, but newer than some distributions' headers. */
 enum {
+	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_CGRP_STORAGE = 32,
 };
@@ -31,14 +32,6 @@ enum {
 };
 
 /* Values are placeholders wherever CO-RE replaces them by the kernel's. */
-enum tva_type {
-	TVA_SMAPS,
-	TVA_PAGEFAULT,
-	TVA_KHUGEPAGED,
-	TVA_FORCED_COLLAPSE,
-	TVA_SWAPIN,
-};
-
 enum cgroup_subsys_id {
 	memory_cgrp_id,
 	cpuset_cgrp_id,
@@ -179,16 +172,20 @@ struct task_struct {
 	struct mm_struct *mm;
 };
 
-struct bpf_iter_meta {
-	__u64 seq_num;
-};
-
-struct bpf_iter__cgroup {
-	struct bpf_iter_meta *meta;
-	struct cgroup *cgroup;
-};
-
 #pragma clang attribute pop
+
+/* Iterators, which live on a program's stack. */
+struct bpf_iter_num {
+	__u64 __opaque[1];
+} __attribute__((aligned(8)));
+
+struct bpf_iter_css {
+	__u64 __opaque[3];
+} __attribute__((aligned(8)));
+
+enum {
+	BPF_CGROUP_ITER_DESCENDANTS_PRE = 2,
+};
 
 struct bpf_iter_css_task {
 	__u64 __opaque[1];
@@ -196,11 +193,6 @@ struct bpf_iter_css_task {
 
 enum {
 	CSS_TASK_ITER_PROCS = 1U << 0,
-};
-
-struct bpf_mthp_ops {
-	unsigned long (*mthp_choose)(struct cgroup *cgrp, enum tva_type type,
-				     unsigned long vm_flags, unsigned long orders);
 };
 
 #endif /* MTHP_KERNEL_H */

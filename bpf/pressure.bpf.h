@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The scan: one sleepable iterator run over the subtree brings every cgroup's
- * pressure verdict and size up to date.  mthp_ext runs it once per window and
- * at each PSI event; mthp_choose only reads what it left.
+ * The scan: a sleepable program that brings the pressure verdict and the size of every
+ * cgroup of the subtree up to date.  mthp_ext runs it once per window and at each PSI
+ * event; mthp_choose only reads what it left.
+ *
+ * It lists the cgroups under RCU and then visits them one by one.  A cgroup iterator would
+ * hold cgroup_mutex over the whole walk, and make everybody wait who makes, removes or
+ * configures a cgroup.
  */
 #ifndef MTHP_PRESSURE_BPF_H
 #define MTHP_PRESSURE_BPF_H
@@ -10,8 +14,9 @@
 #include "cache.bpf.h"
 #include "state.bpf.h"
 #include "stall.h"
+#include "walk.h"
 
-extern void bpf_cgroup_flush_stats(struct cgroup *cgrp) __ksym;
+extern int bpf_cgroup_flush_stats(struct cgroup *cgrp) __ksym;
 extern __u64 bpf_cgroup_stall(struct cgroup *cgrp, __u32 state) __ksym;
 extern struct mem_cgroup *bpf_get_mem_cgroup(struct cgroup_subsys_state *css) __ksym;
 extern void bpf_put_mem_cgroup(struct mem_cgroup *memcg) __ksym;
@@ -21,6 +26,21 @@ extern int bpf_iter_css_task_new(struct bpf_iter_css_task *it,
 				 struct cgroup_subsys_state *css, unsigned int flags) __ksym;
 extern struct task_struct *bpf_iter_css_task_next(struct bpf_iter_css_task *it) __ksym;
 extern void bpf_iter_css_task_destroy(struct bpf_iter_css_task *it) __ksym;
+extern int bpf_iter_css_new(struct bpf_iter_css *it, struct cgroup_subsys_state *start,
+			    unsigned int flags) __ksym;
+extern struct cgroup_subsys_state *bpf_iter_css_next(struct bpf_iter_css *it) __ksym;
+extern void bpf_iter_css_destroy(struct bpf_iter_css *it) __ksym;
+extern struct cgroup *bpf_cgroup_from_id(__u64 id) __ksym;
+extern void bpf_rcu_read_lock(void) __ksym;
+extern void bpf_rcu_read_unlock(void) __ksym;
+
+/* Ids of the cgroups to visit, parents before children. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MTHP_LIST);
+	__type(key, __u32);
+	__type(value, __u64);
+} mthp_list SEC(".maps");
 
 /*
  * Does a process live in this very cgroup?  Asked of the task iterator and not
@@ -107,18 +127,17 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
  */
 static __u64 mthp_scan_host = MTHP_NO_LIMIT;
 
-SEC("iter.s/cgroup")
-int mthp_scan(struct bpf_iter__cgroup *ctx)
+/* One cgroup.  A global function, which the verifier follows once; @first: of this scan. */
+__noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 {
-	struct cgroup *cgrp = ctx->cgroup;
 	struct mthp_cgroup *state;
 	const struct mthp_tunables *t = mthp_tunables();
 	__u32 populated, inherited = 0;
 	__u64 now, total, asked, headroom = MTHP_NO_LIMIT;
 
-	if (!cgrp)
-		return 0;	/* the call that says the walk is over */
-	if (!ctx->meta->seq_num)
+	/* Where it is not used clang would pass anything, and the verifier wants a number. */
+	asm volatile("" : "+r"(first));
+	if (first)
 		mthp_scan_host = mthp_host_now(cgrp, t);
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state) {
@@ -127,15 +146,20 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 		if (!state)
 			return 0;	/* out of memory: this cgroup waits, the others do not */
 	}
-	if (!state->stall.seen)
-		inherited = mthp_inherited_pressure(cgrp);
 
-	bpf_cgroup_flush_stats(cgrp);
-	total = bpf_cgroup_stall(cgrp, t->psi_full ?
-			bpf_core_enum_value(enum psi_states, PSI_MEM_FULL) :
-			bpf_core_enum_value(enum psi_states, PSI_MEM_SOME));
-	now = bpf_ktime_get_ns();
-	mthp_stall_step(&state->stall, now, total, inherited, t);
+	if (bpf_cgroup_flush_stats(cgrp)) {
+		/* Its pressure is off (cgroup.pressure): a total that stands still is no calm. */
+		mthp_stall_blind(&state->stall, mthp_inherited_pressure(cgrp));
+		now = bpf_ktime_get_ns();
+	} else {
+		if (!state->stall.seen)
+			inherited = mthp_inherited_pressure(cgrp);
+		total = bpf_cgroup_stall(cgrp, t->psi_full ?
+				bpf_core_enum_value(enum psi_states, PSI_MEM_FULL) :
+				bpf_core_enum_value(enum psi_states, PSI_MEM_SOME));
+		now = bpf_ktime_get_ns();
+		mthp_stall_step(&state->stall, now, total, inherited, t);
+	}
 	state->scanned_ns = now;
 
 	state->host_bytes = mthp_scan_host;
@@ -143,15 +167,77 @@ int mthp_scan(struct bpf_iter__cgroup *ctx)
 		headroom = mthp_nearest_limit(cgrp, 0, 0);
 		state->unlimited = headroom == MTHP_NO_LIMIT;
 	}
-	asked = state->asked[MTHP_FAULT];
+	asked = state->asked[BPF_MTHP_FAULT];
 	populated = mthp_populated(cgrp);
 	/* A process that has asked meanwhile lives there, if only since. */
-	if (populated || asked == state->asked[MTHP_FAULT])
+	if (populated || asked == state->asked[BPF_MTHP_FAULT])
 		state->populated = populated;
 	mthp_scan_memory(cgrp, state, headroom, t);
 	if (state->populated)
 		mthp_report(cgrp, state, 1);
 	return 0;
+}
+
+/*
+ * Make the next list.  Cgroups that come or go before its end may be in no list of this
+ * scan, or in two: they wait for the next scan, or are looked at twice.
+ */
+static __noinline int mthp_make_list(struct mthp_walk *walk)
+{
+	struct cgroup_subsys_state *css;
+	struct cgroup *root;
+	__u64 *id;
+	__u32 n;
+
+	root = bpf_cgroup_from_id(walk->root_id);
+	if (!root)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each(css, css, &root->self, BPF_CGROUP_ITER_DESCENDANTS_PRE) {
+		if (!mthp_walk_meets_new(walk))
+			continue;
+		n = walk->listed;
+		id = bpf_map_lookup_elem(&mthp_list, &n);
+		if (!id)
+			break;
+		*id = css->cgroup->kn->id;
+		walk->listed = n + 1;
+	}
+	bpf_rcu_read_unlock();
+	bpf_cgroup_release(root);
+	return 0;
+}
+
+/* A part of the scan.  Returns 1 if there is more to do. */
+SEC("syscall")
+int mthp_scan(struct mthp_walk *walk)
+{
+	struct cgroup *cgrp;
+	__u32 n, first;
+	__u64 *id;
+	int i;
+
+	first = !walk->passed && !walk->next;
+	if (mthp_walk_is_through(walk)) {
+		mthp_walk_turn(walk);
+		mthp_make_list(walk);
+	}
+	bpf_for(i, 0, MTHP_VISITS) {
+		if (mthp_walk_is_through(walk))
+			break;
+		n = walk->next;
+		walk->next = n + 1;
+		id = bpf_map_lookup_elem(&mthp_list, &n);
+		if (!id)
+			break;
+		cgrp = bpf_cgroup_from_id(*id);
+		if (!cgrp)
+			continue;	/* removed meanwhile */
+		mthp_visit(cgrp, first);
+		bpf_cgroup_release(cgrp);
+		first = 0;
+	}
+	return mthp_walk_goes_on(walk);
 }
 
 #endif /* MTHP_PRESSURE_BPF_H */

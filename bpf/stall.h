@@ -95,7 +95,7 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 		s->anchor_stall_ns = total;
 		return;
 	}
-	/* PSI of this cgroup was switched off and on: its total began anew. */
+	/* Totals never go back; should one, or the clock, it begins anew. */
 	if (now < s->anchor_ns || total < s->anchor_stall_ns) {
 		s->anchor_ns = now;
 		s->anchor_stall_ns = total;
@@ -120,6 +120,18 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 				 max_hold);
 	else if (s->high)
 		s->calm = 0;
+}
+
+/*
+ * There is no sample, as pressure of this cgroup is not tracked.  It goes by @inherited, as
+ * a new one does, and the first sample after this sets a new anchor.
+ */
+static __always_inline void mthp_stall_blind(struct mthp_stall *s, __u32 inherited)
+{
+	s->seen = 0;
+	s->high = inherited;
+	s->stall_ns = 0;
+	s->elapsed_ns = 0;
 }
 
 #endif /* MTHP_STALL_H */

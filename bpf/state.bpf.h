@@ -18,10 +18,11 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /*
- * In .rodata: constants to the verifier, which drops the rules that are off.
- * The policy file says which rules it has; mthp_ext reads them from here.
+ * Read-only: constants to the verifier, which drops the rules that are off.
+ * The policy file says which rules it has; mthp_ext reads them from here.  In a
+ * section, and so in a map, of their own: compilers put tables into .rodata.
  */
-const volatile struct mthp_tunables tunables = {
+const volatile struct mthp_tunables tunables SEC(".rodata.mthp") = {
 	.magic = MTHP_MAGIC,
 	.abi = MTHP_ABI,
 	.rules = MTHP_POLICY_RULES,
@@ -87,6 +88,21 @@ static __always_inline __u32 mthp_accounted(struct cgroup *cgrp)
 	return cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)] != 0;
 }
 
+#define MTHP_FRESH(pressure, accounted)	{						\
+	.stall.high = (pressure),							\
+	/* Nothing was there before: all that is charged now is its memory. */		\
+	.memory_known = (accounted),							\
+	.host_bytes = MTHP_NO_LIMIT,							\
+	.room_bytes = MTHP_NO_LIMIT,							\
+	.reported = { MTHP_EACH_REASON(MTHP_ALL_ORDERS) },				\
+}
+
+/* How a state can begin.  It would be most of the stack of a program. */
+static const struct mthp_cgroup mthp_fresh[2][2] = {
+	{ MTHP_FRESH(0, 0), MTHP_FRESH(0, 1) },
+	{ MTHP_FRESH(1, 0), MTHP_FRESH(1, 1) },
+};
+
 /*
  * First request of a cgroup the scan has not met yet.  It gets its state here,
  * with the verdict it inherits, so that only this one request walks up.  The
@@ -94,17 +110,12 @@ static __always_inline __u32 mthp_accounted(struct cgroup *cgrp)
  */
 static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 {
-	struct mthp_cgroup fresh = {
-		.stall.high = mthp_inherited_pressure(cgrp),
-		/* Nothing was there before: all that is charged now is its memory. */
-		.memory_known = mthp_accounted(cgrp),
-		.host_bytes = MTHP_NO_LIMIT,
-		.room_bytes = MTHP_NO_LIMIT,
-		.reported = { MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS, MTHP_ALL_ORDERS },
-	};
+	const struct mthp_cgroup *fresh =
+		&mthp_fresh[mthp_inherited_pressure(cgrp) != 0][mthp_accounted(cgrp)];
 	struct mthp_cgroup *state;
 
-	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, &fresh,
+	/* It is only read, which the helper's prototype does not say. */
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, (void *)fresh,
 				     BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state)
 		return state;
@@ -219,8 +230,9 @@ static __always_inline void mthp_cgroup_facts(struct mthp_facts *f, struct cgrou
  * Report the decision of @state's cgroup if it is not the one last reported.
  * @force: from the scan, which is rare; a request is bound to the rate limit.
  * What cannot be sent now stays a difference and is sent by a later call.
+ * A global function, which the verifier follows once and not from each caller.
  */
-static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state, int force)
+__noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state, int force)
 {
 	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = { .orders = MTHP_ALL_ORDERS };
@@ -229,7 +241,7 @@ static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state
 	__u32 rules, all = 0;
 	int r, changed = 0;
 
-	if (!cgrp || !state)
+	if (!state)
 		return 0;
 	before = state->reported_ns;
 	now = bpf_ktime_get_ns();
@@ -240,7 +252,7 @@ static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state
 
 	mthp_cgroup_facts(&f, cgrp, state, t);
 	f.headroom_bytes = mthp_room(cgrp, state, t);
-	for (r = 0; r < MTHP_NR_REASONS; r++) {
+	for (r = BPF_MTHP_FAULT; r < MTHP_NR_REASONS; r++) {
 		f.reason = r;
 		to[r] = mthp_decide(&f, t, &rules);
 		all |= rules;
@@ -259,7 +271,9 @@ static __noinline int mthp_report(struct cgroup *cgrp, struct mthp_cgroup *state
 	}
 	e->t_ns = now;
 	e->cgroup_id = cgrp->kn->id;
-	for (r = 0; r < MTHP_NR_REASONS; r++) {
+	e->from[0] = 0;
+	e->to[0] = 0;
+	for (r = BPF_MTHP_FAULT; r < MTHP_NR_REASONS; r++) {
 		e->from[r] = state->reported[r];
 		e->to[r] = to[r];
 		state->reported[r] = to[r];

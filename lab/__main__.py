@@ -32,7 +32,7 @@ def _kernel(args: argparse.Namespace) -> int:
     from lab.kernel import build
 
     setup.ensure(setup.Need.KERNEL)
-    kernel = build.ensure(args.update, build.DEBUG if args.debug else build.DEFAULT)
+    kernel = build.ensure(args.update, build.preempted(build.DEBUG if args.debug else build.DEFAULT, args.preempt))
     print(f"  image    {kernel.image}\n  vmlinux  {kernel.vmlinux}\n  config   {kernel.config}")
     return Exit.OK
 
@@ -107,7 +107,7 @@ def _build(_: argparse.Namespace) -> int:
 def _test(args: argparse.Namespace) -> int:
     from lab.testing import main
 
-    return main.test(args.only)
+    return main.test(args.only, args.preempt)
 
 
 def _docs(args: argparse.Namespace) -> int:
@@ -176,7 +176,7 @@ def _vm(args: argparse.Namespace) -> int:
 
     setup.ensure(setup.Need.VM)
     kernel = args.kernel or build.ensure().image
-    mode = vm.Mode(args.mode) if args.mode else accel.best(kernel)[0]
+    mode = vm.Mode(args.mode) if args.mode else accel.of_image(kernel)[0]
     job = vm.Job(
         kernel=kernel,
         argv=args.argv,
@@ -197,7 +197,7 @@ def _vm(args: argparse.Namespace) -> int:
 def _soak(args: argparse.Namespace) -> int:
     from lab import soak
 
-    return soak.main(args.minutes, args.seed)
+    return soak.main(args.minutes, args.seed, args.preempt)
 
 
 def _debug_mutants(args: argparse.Namespace) -> int:
@@ -228,6 +228,13 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(call=call)
         return sub
 
+    def preempt(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument(
+            "--preempt",
+            default=os.environ.get("PREEMPT", ""),
+            help="the model of preemption of the kernel: full, rt (also: PREEMPT=; default: lazy)",
+        )
+
     add("setup", _setup, "install what the other commands need")
     kernel = add("kernel", _kernel, "fetch, verify, patch and build the kernel")
     kernel.add_argument(
@@ -242,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("DEBUG", "") == "1",
         help="the one with KASAN, lockdep and their like (also: DEBUG=1)",
     )
+    preempt(kernel)
     directory = Path(os.environ.get("DIR") or BUILD / "kernel-tree")
     tree = add("kernel-tree", _kernel_tree, "make a git tree with one commit per patch")
     tree.add_argument("--dir", type=Path, default=directory, help="where (also: DIR=; default: %(default)s)")
@@ -275,8 +283,12 @@ def _parser() -> argparse.ArgumentParser:
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
     test.add_argument(
-        "--only", action="append", metavar="PART", help="run only lint, host, vm, sample, soak or debug (may repeat)"
+        "--only",
+        action="append",
+        metavar="PART",
+        help="run only lint, host, vm, sample, kernel, soak or debug (may repeat)",
     )
+    preempt(test)
     add("lint", _lint, "run the linters")
     docs = add("docs", _docs, "run the commands of pages for users as the pages show them")
     docs.add_argument("page", nargs="+", help="such as docs/use.md")
@@ -312,11 +324,12 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("SEED") or None,
         help="start of the random numbers (also: SEED=; default: the time)",
     )
+    preempt(soak)
     mutants = add("debug-mutants", _debug_mutants, "break the kernel for debugging, and see whether it notices")
     mutants.add_argument("name", nargs="*", help="only these (default: all of kernel/mutants/debug/)")
     one = add("vm", _vm, "run a command in a guest")
     one.add_argument("--kernel", type=Path, help="image (default: the one `make kernel` builds)")
-    one.add_argument("--mode", choices=["kvm", "tcg", "icount"], help="default: the fastest that works")
+    one.add_argument("--mode", choices=["kvm", "tcg", "single", "icount"], help="default: the fastest that works")
     one.add_argument(
         "--program",
         type=lambda word: Path(word).absolute(),

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 from lab import programs, qemu, vm
+from lab.kernel import config
+from lab.kernel.build import Kernel
 from lab.paths import cache
 from lab.qemu import Mode
 from lab.verdict import Verdict
@@ -31,6 +33,30 @@ def best(kernel: Path) -> tuple[Mode, str]:
         temporary.write_text(json.dumps({"key": key, "mode": known[0], "why": known[1]}))
         temporary.replace(memory)
     return known
+
+
+def of(kernel: Kernel) -> tuple[Mode, str]:
+    """The fastest mode that works on this host for this kernel, and why.
+
+    A kernel with jump labels patches its code while other CPUs run it. Emulated with a thread for each of them, one now
+    and then meets the breakpoint of a label after the patching has ended, and dies of it.
+    """
+    return of_image(kernel.image, kernel.config)
+
+
+def of_image(image: Path, configuration: Path | None = None) -> tuple[Mode, str]:
+    """The same of an image; its configuration is the file `config` beside it unless another is named. A kernel whose
+    configuration is unknown may have jump labels."""
+    mode, why = best(image)
+    if mode is not Mode.TCG:
+        return mode, why
+    try:
+        text = (configuration or image.parent / "config").read_text()
+    except OSError:
+        return Mode.SINGLE, f"{why}; a kernel of unknown configuration takes one thread for all its processors"
+    if config.has(text, "JUMP_LABEL"):
+        return Mode.SINGLE, f"{why}; a kernel with jump labels takes one thread for all its processors"
+    return mode, why
 
 
 def _closed() -> str:

@@ -41,7 +41,7 @@ def load(path: Path) -> Mutant:
 def _seen(mutant: Mutant) -> tuple[bool, str]:
     """Builds and runs one: was it seen, and as what."""
     kernel = build.ensure(variant=build.DEBUG_MUTANT, extra=[mutant.patch])
-    mode, _ = accel.best(kernel.image)
+    mode, _ = accel.of(kernel)
     job = guest.build_selftests(kernel).job(mutant.test, kernel, mode, name=f"mutant-{mutant.patch.name[:-6]}")
     job = dataclasses.replace(
         job, memory_mib=soak.MEMORY_MIB, timeout_s=_TIMEOUT_S, append=soak.APPEND, env={"LAB_LEAKS": "1"}

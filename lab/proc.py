@@ -88,6 +88,18 @@ def stop_all() -> None:
         _kill(group)
 
 
+def make_jobs() -> str:
+    """The option of make for as many jobs as there are processors to run on."""
+    return f"-j{len(os.sched_getaffinity(0))}"
+
+
+def outside_make() -> dict[str, str]:
+    """The environment for a make of the kernel's tools. The lab itself may be a command of make, and what that was
+    given is not for them: with DEBUG=1, for one, bpftool is built in another way."""
+    of_make = ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE", "DEBUG")
+    return {name: value for name, value in {**os.environ, "LC_ALL": "C"}.items() if name not in of_make}
+
+
 def run(
     argv: Sequence[str],
     *,

@@ -50,6 +50,8 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
     Need.WORKLOADS: (
         "stress", "python3-minimal", "libjemalloc2", "dash", "grep", "coreutils", "gcc", "make", "binutils",
         "libc6-dev", "libelf-dev", "zlib1g-dev", "libmemcached-tools",
+        # bpftool is built for the example policies of the series.
+        "libssl-dev",
     ),
     Need.LINT: ("python3-venv",),
     Need.ROOT: ("debootstrap", "util-linux", "git"),

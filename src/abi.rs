@@ -1,30 +1,142 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Mirror of `bpf/abi.h` and of the facts in `bpf/decide.h`.
+//! Mirror of `bpf/abi.h`, of the facts in `bpf/decide.h` and of the numbers in `bpf/hook.h`.
 //!
 //! The structs are written out rather than generated: a unit test compiles the
 //! headers with the host's C compiler and compares every size and offset.
 
+use std::ops::{Index, IndexMut};
+
+use serde::{Serialize, Serializer};
+
 /// First word of [`Tunables`].
 pub const MAGIC: u32 = 0x6d74_6870;
 /// Version of the layout and its meaning.
-pub const ABI: u32 = 6;
+pub const ABI: u32 = 8;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
+/// `BPF_MTHP_ADVISED`: the mapping is advised to have large folios.
+pub const ADVISED: i64 = 1;
 /// Headroom of a cgroup without any limit on its path.
 pub const NO_LIMIT: u64 = u64::MAX;
 /// Value of `max_order` that caps nothing.
 pub const NO_MAX_ORDER: u32 = 63;
-/// Number of reasons for which the kernel asks.
-pub const NR_REASONS: usize = 4;
 /// Number of rules a policy can have.
 pub const NR_RULES: usize = 6;
 
+/// Name of the map with the tunables, which is that of their section.
+pub const TUNABLES_MAP: &str = ".rodata.mthp";
 /// Name of the cgroup storage map.
 pub const CGROUPS_MAP: &str = "mthp_cgroups";
 /// Name of the ring buffer of changed decisions.
 pub const EVENTS_MAP: &str = "mthp_events";
 /// Name of the scan program; absent in policies that need no scan.
 pub const SCAN_PROG: &str = "mthp_scan";
+
+/// `enum bpf_mthp_reason`: why the kernel asks, by its own numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in bpf/hook.h")]
+pub enum Reason {
+    Fault = 1,
+    Swapin = 2,
+    Khugepaged = 3,
+    Collapse = 4,
+    Reclaim = 5,
+}
+
+impl Reason {
+    /// Those that are known here.  A later kernel may have more, which pass unchanged.
+    pub const ALL: [Reason; NR_REASONS - 1] = [
+        Reason::Fault,
+        Reason::Swapin,
+        Reason::Khugepaged,
+        Reason::Collapse,
+        Reason::Reclaim,
+    ];
+
+    /// As options and output call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Fault => "fault",
+            Reason::Swapin => "swapin",
+            Reason::Khugepaged => "khugepaged",
+            Reason::Collapse => "collapse",
+            Reason::Reclaim => "reclaim",
+        }
+    }
+
+    /// As the kernel calls it.
+    pub const fn enumerator(self) -> &'static str {
+        match self {
+            Reason::Fault => "BPF_MTHP_FAULT",
+            Reason::Swapin => "BPF_MTHP_SWAPIN",
+            Reason::Khugepaged => "BPF_MTHP_KHUGEPAGED",
+            Reason::Collapse => "BPF_MTHP_COLLAPSE",
+            Reason::Reclaim => "BPF_MTHP_RECLAIM",
+        }
+    }
+}
+
+/// `MTHP_NR_REASONS`: places of an array by reason.  There is no reason 0.
+const NR_REASONS: usize = Reason::Reclaim as usize + 1;
+
+/// An array by reason.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByReason<T>([T; NR_REASONS]);
+
+impl<T: Copy + Default> ByReason<T> {
+    /// What `of` says for each reason.
+    pub fn new(of: impl Fn(Reason) -> T) -> Self {
+        let mut values = Self([T::default(); NR_REASONS]);
+        for reason in Reason::ALL {
+            values[reason] = of(reason);
+        }
+        values
+    }
+
+    /// The same for each of them.
+    pub fn each(value: T) -> Self {
+        Self::new(|_| value)
+    }
+
+    /// What `of` makes of each value.
+    pub fn map<U: Copy + Default>(&self, of: impl Fn(T) -> U) -> ByReason<U> {
+        ByReason::new(|reason| of(self[reason]))
+    }
+
+    /// Each reason with its value.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, T)> + '_ {
+        Reason::ALL.into_iter().map(|reason| (reason, self[reason]))
+    }
+}
+
+impl<T> Index<Reason> for ByReason<T> {
+    type Output = T;
+
+    fn index(&self, reason: Reason) -> &T {
+        &self.0[reason as usize]
+    }
+}
+
+impl<T> IndexMut<Reason> for ByReason<T> {
+    fn index_mut(&mut self, reason: Reason) -> &mut T {
+        &mut self.0[reason as usize]
+    }
+}
+
+impl<T: PartialEq> PartialEq for ByReason<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Reason::ALL.into_iter().all(|r| self[r] == other[r])
+    }
+}
+
+impl<T: Eq> Eq for ByReason<T> {}
+
+impl<T: Serialize> Serialize for ByReason<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Reason::ALL.into_iter().map(|r| (r.name(), &self[r])))
+    }
+}
 
 /// `struct mthp_tunables`: constants of a loaded policy.
 #[repr(C)]
@@ -42,7 +154,7 @@ pub struct Tunables {
     pub largest_pages: u32,
     pub max_hold: u32,
     pub narrow_collapse: u32,
-    pub max_order: [u32; NR_REASONS],
+    pub max_order: ByReason<u32>,
     pub count_cache: u32,
     pub sparse_share: u32,
     pub sample_mask: u32,
@@ -90,11 +202,23 @@ pub struct CgroupState {
     pub populated: u32,
     pub sparse: u32,
     pub unlimited: u32,
-    pub reported: [u64; NR_REASONS],
+    pub reported: ByReason<u64>,
     pub reported_ns: u64,
     pub suppressed: u64,
-    pub asked: [u64; NR_REASONS],
-    pub narrowed: [[u64; NR_RULES]; NR_REASONS],
+    pub asked: ByReason<u64>,
+    pub narrowed: ByReason<[u64; NR_RULES]>,
+}
+
+/// `struct mthp_walk`: how far a scan has come.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in bpf/abi.h")]
+pub struct Walk {
+    pub root_id: u64,
+    pub passed: u64,
+    pub met: u64,
+    pub listed: u32,
+    pub next: u32,
 }
 
 /// `struct mthp_event`: one changed decision.
@@ -104,8 +228,8 @@ pub struct CgroupState {
 pub struct Event {
     pub t_ns: u64,
     pub cgroup_id: u64,
-    pub from: [u64; NR_REASONS],
-    pub to: [u64; NR_REASONS],
+    pub from: ByReason<u64>,
+    pub to: ByReason<u64>,
     pub stall_ns: u64,
     pub elapsed_ns: u64,
     pub memory_bytes: u64,
@@ -124,7 +248,7 @@ pub struct Event {
 #[allow(missing_docs, reason = "documented in bpf/decide.h")]
 pub struct Facts {
     pub orders: u64,
-    pub vm_flags: u64,
+    pub flags: u64,
     pub memory_bytes: u64,
     pub headroom_bytes: u64,
     pub host_bytes: u64,
@@ -145,6 +269,8 @@ pub unsafe trait Plain: Copy {}
 unsafe impl Plain for Tunables {}
 // SAFETY: as above.
 unsafe impl Plain for CgroupState {}
+// SAFETY: as above.
+unsafe impl Plain for Walk {}
 // SAFETY: as above.
 unsafe impl Plain for Event {}
 
@@ -212,6 +338,10 @@ mod tests {
                     rust.push(offset_of!($rust, $field));
                 )*
                 assert_eq!(measured(&c), rust);
+                let value = <$rust>::default();
+                let mut fields = 0;
+                $(fields += size_of_val(&value.$field);)*
+                assert_eq!(fields, size_of::<$rust>(), "no padding");
             }
         };
     }
@@ -288,6 +418,12 @@ mod tests {
         ]
     );
     layout!(
+        walk_matches_the_header,
+        "mthp_walk",
+        Walk,
+        [root_id, passed, met, listed, next]
+    );
+    layout!(
         event_matches_the_header,
         "mthp_event",
         Event,
@@ -314,7 +450,7 @@ mod tests {
         Facts,
         [
             orders,
-            vm_flags,
+            flags,
             memory_bytes,
             headroom_bytes,
             host_bytes,
@@ -335,6 +471,7 @@ mod tests {
             "MTHP_NO_MAX_ORDER",
             "MTHP_NR_REASONS",
             "MTHP_NR_RULES",
+            "BPF_MTHP_ADVISED",
         ];
         let c: Vec<String> = c.iter().map(|&name| name.to_owned()).collect();
         let rust = [
@@ -343,8 +480,29 @@ mod tests {
             NO_MAX_ORDER as usize,
             NR_REASONS,
             NR_RULES,
+            ADVISED as usize,
         ];
         assert_eq!(measured(&c), rust);
+    }
+
+    #[test]
+    fn reasons_have_the_numbers_of_the_header() {
+        let c = Reason::ALL.map(|reason| reason.enumerator().to_owned());
+        let rust = Reason::ALL.map(|reason| reason as usize);
+        assert_eq!(measured(&c), rust);
+    }
+
+    #[test]
+    fn an_array_by_reason_has_no_reason_0() {
+        let mut masks = ByReason::each(3_u64);
+        masks.0[0] = 5;
+        assert_eq!(masks, ByReason::each(3));
+        assert_ne!(masks, ByReason::new(|r| u64::from(r != Reason::Swapin) * 3));
+        assert_eq!(masks.iter().count(), Reason::ALL.len());
+        assert_eq!(
+            serde_json::to_string(&masks).unwrap(),
+            r#"{"fault":3,"swapin":3,"khugepaged":3,"collapse":3,"reclaim":3}"#
+        );
     }
 
     #[test]

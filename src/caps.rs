@@ -3,20 +3,16 @@
 
 use serde::Serialize;
 
-use crate::abi::{self, NR_REASONS};
-use crate::decide::REASONS;
+use crate::abi::{self, ByReason, Reason};
 
 /// Largest order that can be named: bit 63 of a mask is the last.
 const LARGEST: u32 = 62;
 
 /// The largest order allowed for each reason; `None`: no cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names of the reasons")]
+#[serde(transparent)]
 pub struct Caps {
-    pub fault: Option<u32>,
-    pub swapin: Option<u32>,
-    pub khugepaged: Option<u32>,
-    pub collapse: Option<u32>,
+    of: ByReason<Option<u32>>,
     /// `collapse` was named, and not only meant by an order for all reasons.
     #[serde(skip)]
     pub collapse_named: bool,
@@ -29,72 +25,55 @@ impl Caps {
     /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !text.contains('=') {
-            return order(text).map(|order| Self::from([order; NR_REASONS]));
+            return order(text).map(|order| Self::from(ByReason::each(order)));
         }
         let mut caps = Caps::default();
         for part in text.split(',') {
-            let (reason, value) = part
+            let (name, value) = part
                 .split_once('=')
                 .ok_or_else(|| format!("has '{part}', which is no REASON=ORDER"))?;
-            let slot = caps.slot(reason).ok_or_else(|| {
+            let reason = Reason::ALL.into_iter().find(|reason| reason.name() == name);
+            let reason = reason.ok_or_else(|| {
                 format!(
-                    "has an unknown reason '{reason}': there are {}",
-                    REASONS.join(", ")
+                    "has an unknown reason '{name}': there are {}",
+                    Reason::ALL.map(Reason::name).join(", ")
                 )
             })?;
-            if slot.replace(order(value)?).is_some() {
-                return Err(format!("names {reason} twice"));
+            if caps.of[reason].replace(order(value)?).is_some() {
+                return Err(format!("names {name} twice"));
             }
         }
-        caps.collapse_named = caps.collapse.is_some();
+        caps.collapse_named = caps.of[Reason::Collapse].is_some();
         Ok(caps)
     }
 
-    fn slot(&mut self, reason: &str) -> Option<&mut Option<u32>> {
-        match reason {
-            "fault" => Some(&mut self.fault),
-            "swapin" => Some(&mut self.swapin),
-            "khugepaged" => Some(&mut self.khugepaged),
-            "collapse" => Some(&mut self.collapse),
-            _ => None,
-        }
-    }
-
-    fn each(&self) -> [Option<u32>; NR_REASONS] {
-        [self.fault, self.swapin, self.khugepaged, self.collapse]
-    }
-
     /// As the programs know them.
-    pub fn tunable(&self) -> [u32; NR_REASONS] {
-        self.each().map(|cap| cap.unwrap_or(abi::NO_MAX_ORDER))
+    pub fn tunable(&self) -> ByReason<u32> {
+        self.of.map(|cap| cap.unwrap_or(abi::NO_MAX_ORDER))
     }
 
     /// As the option is written; `None` without any cap.  `collapse` counts only where
     /// it is `bound`.
     pub fn text(&self, bound: bool) -> Option<String> {
-        let each = self.each();
-        let counted = &each[..if bound { NR_REASONS } else { NR_REASONS - 1 }];
-        let first = counted[0];
-        if counted.iter().all(|&cap| cap == first) {
+        let counted = || {
+            let each = self.of.iter();
+            each.filter(move |(reason, _)| bound || *reason != Reason::Collapse)
+        };
+        let first = self.of[Reason::Fault];
+        if counted().all(|(_, cap)| cap == first) {
             return first.map(|order| order.to_string());
         }
-        let named = REASONS.iter().zip(counted);
-        let named: Vec<String> = named
-            .filter_map(|(reason, cap)| cap.map(|order| format!("{reason}={order}")))
+        let named: Vec<String> = counted()
+            .filter_map(|(reason, cap)| cap.map(|order| format!("{}={order}", reason.name())))
             .collect();
         Some(named.join(","))
     }
 }
 
-impl From<[u32; NR_REASONS]> for Caps {
-    fn from(tunable: [u32; NR_REASONS]) -> Self {
-        let [fault, swapin, khugepaged, collapse] =
-            tunable.map(|order| (order != abi::NO_MAX_ORDER).then_some(order));
+impl From<ByReason<u32>> for Caps {
+    fn from(tunable: ByReason<u32>) -> Self {
         Caps {
-            fault,
-            swapin,
-            khugepaged,
-            collapse,
+            of: tunable.map(|order| (order != abi::NO_MAX_ORDER).then_some(order)),
             collapse_named: false,
         }
     }
@@ -114,7 +93,7 @@ mod tests {
     #[test]
     fn one_order_is_for_all_reasons() {
         let caps = Caps::parse("4").unwrap();
-        assert_eq!(caps.tunable(), [4; 4]);
+        assert_eq!(caps.tunable(), ByReason::each(4));
         assert!(!caps.collapse_named);
         assert_eq!(caps.text(true).unwrap(), "4");
     }
@@ -123,29 +102,28 @@ mod tests {
     fn reasons_that_are_not_named_have_no_cap() {
         let caps = Caps::parse("khugepaged=9,fault=4").unwrap();
         let none = abi::NO_MAX_ORDER;
-        assert_eq!(caps.tunable(), [4, none, 9, none]);
+        let tunable: Vec<u32> = caps.tunable().iter().map(|(_, cap)| cap).collect();
+        assert_eq!(tunable, [4, none, 9, none, none]);
         assert_eq!(caps.text(false).unwrap(), "fault=4,khugepaged=9");
         assert!(Caps::parse("collapse=0").unwrap().collapse_named);
-        assert_eq!(Caps::from([none; 4]).text(true), None);
+        assert_eq!(Caps::from(ByReason::each(none)).text(true), None);
     }
 
     #[test]
     fn what_is_read_back_is_what_was_written() {
-        for text in ["0", "62", "fault=4,swapin=0,khugepaged=9,collapse=9"] {
+        let each = "fault=4,swapin=0,khugepaged=9,collapse=9,reclaim=9";
+        for text in ["0", "62", each] {
             let read = Caps::from(Caps::parse(text).unwrap().tunable());
             assert_eq!(read.text(true).unwrap(), text);
         }
-        let all = Caps::from(
-            Caps::parse("fault=3,swapin=3,khugepaged=3")
-                .unwrap()
-                .tunable(),
-        );
+        let text = "fault=3,swapin=3,khugepaged=3,reclaim=3";
+        let all = Caps::from(Caps::parse(text).unwrap().tunable());
         assert_eq!(
             all.text(false).unwrap(),
             "3",
             "forced collapse is not bound"
         );
-        assert_eq!(all.text(true).unwrap(), "fault=3,swapin=3,khugepaged=3");
+        assert_eq!(all.text(true).unwrap(), text);
     }
 
     #[test]

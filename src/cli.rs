@@ -156,7 +156,7 @@ pub struct RunArgs {
     pub sparse_waste: u64,
 
     /// Largest order allowed (folios of 2^N base pages); 0 to 62, for all reasons or by reason:
-    /// fault=4,swapin=0,khugepaged=9,collapse=9. Lower: smaller folios [default: no cap]
+    /// fault=4,swapin=0,khugepaged=9,collapse=9,reclaim=9. Lower: smaller folios [default: no cap]
     #[arg(long, value_name = "N|REASON=N,...", value_parser = Caps::parse)]
     pub max_order: Option<Caps>,
 
@@ -188,7 +188,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub count_cache: bool,
 
-    /// Apply the rules to MADV_HUGEPAGE memory as well. Without this option it keeps its huge pages
+    /// Apply all rules to MADV_HUGEPAGE memory. Without this option it gets what the cgroup can hold
     #[arg(long)]
     pub narrow_advised: bool,
 
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(counted.tunables(&own, &sizes, true).count_cache, 1);
         assert_eq!(
             (t.max_order, t.headroom_factor),
-            ([abi::NO_MAX_ORDER; 4], 1024)
+            (abi::ByReason::each(abi::NO_MAX_ORDER), 1024)
         );
     }
 
@@ -417,7 +417,7 @@ mod tests {
             assert_eq!((t.page_shift, t.largest_pages), (12, 512));
             (t.page_shift, t.largest_pages) = (0, 0);
             if *policy == Policy::Fixed {
-                assert_eq!(t.max_order, [62; 4]);
+                assert_eq!(t.max_order, abi::ByReason::each(62));
                 t.max_order = decide::defaults().max_order;
             }
             assert_eq!(t, *policy.defaults(), "{}", policy.name());
@@ -528,7 +528,8 @@ mod tests {
     #[test]
     fn a_cap_binds_forced_collapse_only_on_request() {
         let collapse = ["--max-order", "collapse=4", "--narrow-collapse"];
-        assert_eq!(run(&collapse).unwrap().max_order.unwrap().tunable()[3], 4);
+        let caps = run(&collapse).unwrap().max_order.unwrap().tunable();
+        assert_eq!(caps[abi::Reason::Collapse], 4);
         assert!(run(&["--policy", "fixed", "--max-order", "4"]).is_ok());
     }
 

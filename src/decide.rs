@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's own decision function and defaults, from the C headers of bpf/.
 
-use crate::abi::{self, Facts, NR_REASONS, Tunables};
+use crate::abi::{self, ByReason, Facts, Reason, Tunables};
 
 unsafe extern "C" {
     fn mthp_decide_host(facts: *const Facts, tunables: *const Tunables, rules: *mut u32) -> u64;
@@ -19,9 +19,6 @@ pub fn defaults() -> &'static Tunables {
 pub fn defaults_of_reactive() -> &'static Tunables {
     &mthp_defaults_reactive
 }
-
-/// The reasons for which the kernel asks, in the order of `enum mthp_reason`.
-pub const REASONS: [&str; NR_REASONS] = ["fault", "swapin", "khugepaged", "collapse"];
 
 /// The rules, in the order of `enum mthp_rule`, which is also the order in
 /// which they are named as *the* cause when several narrow.
@@ -50,14 +47,17 @@ pub fn why(bits: u32) -> &'static str {
 }
 
 /// Allowed orders for each reason, and the bits of all rules that narrow any.
-pub fn decide(facts: &Facts, tunables: &Tunables) -> ([u64; NR_REASONS], u32) {
-    let mut orders = [0; NR_REASONS];
+pub fn decide(facts: &Facts, tunables: &Tunables) -> (ByReason<u64>, u32) {
+    let mut orders = ByReason::default();
     let mut all = 0;
-    for (reason, slot) in (0u32..).zip(&mut orders) {
-        let facts = Facts { reason, ..*facts };
+    for reason in Reason::ALL {
+        let facts = Facts {
+            reason: reason as u32,
+            ..*facts
+        };
         let mut rules = 0;
         // SAFETY: pure C function; all three pointers are valid for the call.
-        *slot = unsafe { mthp_decide_host(&facts, tunables, &mut rules) };
+        orders[reason] = unsafe { mthp_decide_host(&facts, tunables, &mut rules) };
         all |= rules;
     }
     (orders, all)
@@ -80,7 +80,11 @@ mod tests {
             ..Facts::default()
         };
         let (orders, rules) = decide(&facts, &tunables);
-        assert_eq!(orders, [0, 0, 0, abi::ALL_ORDERS]);
+        let all_but_collapse = |reason| match reason {
+            Reason::Collapse => abi::ALL_ORDERS,
+            _ => 0,
+        };
+        assert_eq!(orders, ByReason::new(all_but_collapse));
         assert_eq!(why(rules), "pressure");
         assert_eq!(why(0), "none");
     }

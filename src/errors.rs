@@ -63,6 +63,30 @@ pub enum Error {
         release: String,
     },
 
+    /// The kernel has a `bpf_mthp_ops` that is called in another way.
+    #[error(
+        "this kernel ({release}) has the bpf_mthp_ops hook of another version of the mthp_ext series: \
+         it calls mthp_choose with other arguments than this mthp_ext expects, so nothing was loaded. \
+         Install a kernel with the series of this checkout (docs/install.md), \
+         or the mthp_ext that belongs to this kernel; to try this one, run `make demo`."
+    )]
+    ForeignHook {
+        /// `uname -r`.
+        release: String,
+    },
+
+    /// The cgroup may not be written.
+    #[error(
+        "{}: no right to change this cgroup, which attaching a policy needs. \
+         It belongs to another user, or /sys/fs/cgroup is mounted read-only here (as in most containers): \
+         run mthp_ext as a user who may write cgroup.procs of this directory, through a writable mount.",
+        path.display()
+    )]
+    NotWritable {
+        /// The cgroup.
+        path: PathBuf,
+    },
+
     /// Pressure stall information is off.
     #[error(
         "PSI (pressure stall information) is off, and the policy `{policy}` needs it. \
@@ -187,8 +211,8 @@ impl Error {
             Error::System { .. } => 1,
             Error::Usage(_) => 2,
             Error::NotCgroup2 { .. } => 3,
-            Error::NoPrivilege { .. } => 4,
-            Error::NoHook { .. } => 5,
+            Error::NoPrivilege { .. } | Error::NotWritable { .. } => 4,
+            Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
             Error::NoPsi { .. } => 6,
             Error::NoMemoryController { .. } => 7,
             Error::AlreadyAttached { .. } => 8,
@@ -234,7 +258,7 @@ Exit codes:
    2  wrong option or value
    3  --root is no cgroup v2 directory
    4  no privilege
-   5  the kernel has no bpf_mthp_ops hook
+   5  the kernel has no bpf_mthp_ops hook, or another version of it
    6  PSI is off
    7  no memory controller
    8  a policy is attached to this cgroup already
@@ -267,7 +291,9 @@ mod tests {
                 why: text(),
             },
             Error::NoPrivilege { what: text() },
+            Error::NotWritable { path: path.clone() },
             Error::NoHook { release: text() },
+            Error::ForeignHook { release: text() },
             Error::NoPsi { policy: text() },
             Error::NoMemoryController {
                 path: path.clone(),
@@ -289,12 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_are_distinct_and_never_success() {
+    fn exit_codes_have_no_gap_and_are_never_success() {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
-        assert!(!codes.contains(&0));
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes.len(), all().len());
+        assert_eq!(codes, (1..=14).collect::<Vec<u8>>());
     }
 
     #[test]

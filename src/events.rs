@@ -5,32 +5,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::abi::{self, NR_REASONS, Stall, Tunables};
+use crate::abi::{self, ByReason, Stall, Tunables};
 use crate::cgroup::Limit;
 use crate::decide;
 use crate::orders::Sizes;
 use crate::reasons::Numbers;
-
-/// Allowed orders per reason, as masks: bit n is order n.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the names of the reasons")]
-pub struct Orders {
-    pub fault: u64,
-    pub swapin: u64,
-    pub khugepaged: u64,
-    pub collapse: u64,
-}
-
-impl From<[u64; NR_REASONS]> for Orders {
-    fn from([fault, swapin, khugepaged, collapse]: [u64; NR_REASONS]) -> Self {
-        Orders {
-            fault,
-            swapin,
-            khugepaged,
-            collapse,
-        }
-    }
-}
 
 /// A line of the log of `run`.  Times are CLOCK_MONOTONIC milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -88,7 +67,8 @@ pub struct Decision {
     rules: Vec<&'static str>,
     /// Each of them in words, with its numbers.
     reasons: Vec<String>,
-    orders: Orders,
+    /// Allowed orders: bit n is order n.
+    orders: ByReason<u64>,
     stall_ms: u64,
     elapsed_ms: u64,
     /// Calm windows that the pressure verdict needs to fall.
@@ -137,7 +117,7 @@ impl Line {
             why: decide::why(event.rules),
             rules: decide::rule_names(event.rules),
             reasons: numbers.reasons(event.rules),
-            orders: sizes.real(&event.to).into(),
+            orders: sizes.real(&event.to),
             stall_ms: event.stall_ns / 1_000_000,
             elapsed_ms: event.elapsed_ns / 1_000_000,
             hold_windows: event.hold,
@@ -235,6 +215,7 @@ impl<W: Write> Log<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::Reason;
 
     const X86: Sizes = Sizes {
         orders: 0x3fc,
@@ -245,8 +226,11 @@ mod tests {
         abi::Event {
             t_ns: 12_345_678_901,
             cgroup_id: 5,
-            from: [!1; 4],
-            to: [0, 0, 0, !1],
+            from: ByReason::each(!1),
+            to: ByReason::new(|reason| match reason {
+                Reason::Collapse => !1,
+                _ => 0,
+            }),
             stall_ns: 230_000_000,
             elapsed_ns: 1_000_000_000,
             memory_bytes: 96 << 20,
@@ -330,7 +314,7 @@ mod tests {
         let event = abi::Event {
             headroom_bytes: abi::NO_LIMIT,
             memory_known: 0,
-            to: [!1; 4],
+            to: ByReason::each(!1),
             rules: 0,
             ..event()
         };

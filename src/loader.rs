@@ -7,18 +7,17 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{
-    CgroupIterOrder, ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, MapType, Object,
-    ObjectBuilder, OpenObject, PrintLevel,
+    ErrorKind, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
 };
 
-use crate::abi::{self, Tunables};
+use crate::abi::{self, Tunables, Walk};
 use crate::carrier::{self, Carrier};
 use crate::cgroup::Cgroup;
 use crate::cli::{Policy, RunArgs};
@@ -61,9 +60,11 @@ fn keep_log(level: PrintLevel, message: String) {
 
 /// A policy at work.  Dropping it detaches it.
 pub struct Attached {
-    // Declared first, dropped first: no scan outlives the policy.
-    scan: Option<Link>,
     link: OwnedFd,
+    /// The program that scans, in a policy that has one.
+    scan: Option<OwnedFd>,
+    /// Whose subtree is scanned.
+    root_id: u64,
     /// Ring buffer of changed decisions.
     pub events: MapHandle,
     /// What loading took, most of it the verifier's.
@@ -87,20 +88,21 @@ impl Attached {
             .map_err(|e| load_error(args.policy, e))?;
         let tunables = set_tunables(&mut open, args)?;
         let begun = Instant::now();
-        let mut object = open.load().map_err(|e| load_error(args.policy, e))?;
+        let object = open.load().map_err(|e| load_error(args.policy, e))?;
         let load_time = begun.elapsed();
 
         fill_ops(&object, args.policy, program_offset)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
-        let scan = scan_link(&mut object, directory.as_fd(), args.policy)?;
+        let scan = scan_program(&object)?;
         let events = MapHandle::try_from(&map(&object, args.policy, abi::EVENTS_MAP)?)
             .map_err(|e| load_error(args.policy, e))?;
         let ops = map(&object, args.policy, args.policy.name())?;
         let link = carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?;
         Ok(Attached {
-            scan,
             link,
+            scan,
+            root_id: root.id,
             events,
             load_time,
             tunables,
@@ -126,13 +128,17 @@ impl Attached {
     /// [`Error::Scan`] with the errno of the failed step.  Interruptions are
     /// retried a few times, not forever.
     pub fn scan(&self) -> Result<()> {
-        let Some(link) = &self.scan else {
+        let Some(program) = &self.scan else {
             return Ok(());
         };
-        let iter = Iter::new(link).map_err(|e| Error::Scan {
-            source: io::Error::new(e.kind().into_io(), e.to_string()),
-        })?;
-        drain(iter).map_err(|source| Error::Scan { source })
+        let walk = Walk {
+            root_id: self.root_id,
+            ..Walk::default()
+        };
+        // The program leaves here how far it has come.
+        let mut walk = abi::as_bytes(&walk).to_vec();
+        to_the_end(|| run_program(program.as_fd(), &mut walk).map(|more| more != 0))
+            .map_err(|source| Error::Scan { source })
     }
 
     /// Detaches now, so that nothing is left when the caller says so.
@@ -148,17 +154,20 @@ impl AsFd for Attached {
     }
 }
 
-/// How often an interrupted read is tried again.
+/// How often an interrupted step is tried again.
 const RETRIES: u32 = 16;
 
-/// Reads to the end.  The scan writes nothing; reading is what runs it.
-fn drain(mut from: impl Read) -> io::Result<()> {
-    let mut buffer = [0; 64];
+/// Steps of one scan at most: some millions of cgroups.  A scan that takes more goes round
+/// in circles.
+const STEPS: u32 = 4096;
+
+/// Takes steps until one says that there is no more to do.
+fn to_the_end(mut step: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     let mut left = RETRIES;
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
+    for _ in 0..STEPS {
+        match step() {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             Err(e)
                 if left > 0
                     && matches!(
@@ -171,33 +180,55 @@ fn drain(mut from: impl Read) -> io::Result<()> {
             Err(e) => return Err(e),
         }
     }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("no end after {STEPS} steps"),
+    ))
 }
 
-trait IntoIo {
-    fn into_io(self) -> io::ErrorKind;
-}
-
-impl IntoIo for ErrorKind {
-    fn into_io(self) -> io::ErrorKind {
-        match self {
-            ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-            ErrorKind::Interrupted => io::ErrorKind::Interrupted,
-            ErrorKind::WouldBlock => io::ErrorKind::WouldBlock,
-            ErrorKind::NotFound => io::ErrorKind::NotFound,
-            _ => io::ErrorKind::Other,
-        }
+/// Runs a syscall program once and returns what it returns.  It may write to its context.
+fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<u32> {
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        ctx_in: context.as_mut_ptr().cast(),
+        ctx_size_in: u32::try_from(context.len()).unwrap_or(u32::MAX),
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open; the kernel reads and writes the context within its length.
+    let ret = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    if ret == 0 {
+        Ok(opts.retval)
+    } else {
+        Err(io::Error::from_raw_os_error(-ret))
     }
 }
 
+/// A descriptor of the scan; `None` for a policy that has no scan.
+fn scan_program(object: &Object) -> Result<Option<OwnedFd>> {
+    object
+        .progs()
+        .find(|p| p.name() == OsStr::new(abi::SCAN_PROG))
+        .map(|p| p.as_fd().try_clone_to_owned())
+        .transpose()
+        .context(|| "keeping the program that scans".to_owned())
+}
+
 fn load_error(policy: Policy, source: libbpf_rs::Error) -> Error {
-    if source.kind() == ErrorKind::PermissionDenied {
+    let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
+    why_not(policy, source, &log)
+}
+
+/// Why a policy does not load. `log`: what libbpf said.
+fn why_not(policy: Policy, source: libbpf_rs::Error, log: &str) -> Error {
+    // EACCES is of this kind as well: the verifier's, which ends its log so.
+    let refused = log.contains("\nprocessed ");
+    if source.kind() == ErrorKind::PermissionDenied && !refused {
         return Error::NoPrivilege {
             what: "load BPF programs".to_owned(),
         };
     }
-    let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
     let log = if log.is_empty() {
-        log
+        String::new()
     } else {
         format!("\n{}", log.trim_end())
     };
@@ -215,10 +246,10 @@ fn mismatch(policy: Policy, what: &str) -> Error {
     )
 }
 
-/// Writes the options into .rodata, over the constants the policy brings along.
+/// Writes the options over the constants that the policy brings along.
 fn set_tunables(open: &mut OpenObject, args: &RunArgs) -> Result<Tunables> {
     for mut map in open.maps_mut() {
-        if !map.name().to_string_lossy().ends_with(".rodata") {
+        if map.name() != abi::TUNABLES_MAP {
             continue;
         }
         let own: Tunables = map
@@ -264,70 +295,84 @@ fn fill_ops(object: &Object, policy: Policy, program_offset: usize) -> Result<()
         .map_err(|e| load_error(policy, e))
 }
 
-/// The scan's link; `None` for a policy that has no scan.
-fn scan_link(object: &mut Object, root: BorrowedFd<'_>, policy: Policy) -> Result<Option<Link>> {
-    let Some(program) = object
-        .progs_mut()
-        .find(|p| p.name() == OsStr::new(abi::SCAN_PROG))
-    else {
-        return Ok(None);
-    };
-    let mut opts = libbpf_rs::CgroupIterOpts::from_fd(root);
-    opts.order = CgroupIterOrder::DescendantsPre;
-    program
-        .attach_iter_with_opts(libbpf_rs::IterOpts::Cgroup(opts))
-        .map(Some)
-        .map_err(|e| load_error(policy, e))
-}
-
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
-    /// Fails with `kind`, `times` times, then ends.
-    struct Failing {
-        kind: io::ErrorKind,
-        times: u32,
-    }
-
-    impl Read for Failing {
-        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            if self.times == 0 {
-                return Ok(0);
+    /// Steps that fail with `kind`, `times` times, then end; the steps that were taken.
+    fn failing(kind: io::ErrorKind, times: u32) -> (io::Result<()>, u32) {
+        let mut taken = 0;
+        let result = to_the_end(|| {
+            taken += 1;
+            if taken > times {
+                Ok(false)
+            } else {
+                Err(kind.into())
             }
-            self.times -= 1;
-            Err(self.kind.into())
-        }
+        });
+        (result, taken)
     }
 
     #[test]
-    fn a_short_interruption_is_read_over() {
+    fn a_short_interruption_is_stepped_over() {
         for kind in [io::ErrorKind::Interrupted, io::ErrorKind::WouldBlock] {
-            assert!(drain(Failing { kind, times: 3 }).is_ok());
+            let (result, taken) = failing(kind, 3);
+            assert!(result.is_ok());
+            assert_eq!(taken, 4);
         }
     }
 
-    /// The proposal's loop never ended when read() kept failing.
+    /// The proposal's loop never ended when its read() kept failing.
     #[test]
     fn an_endless_interruption_ends() {
         for kind in [io::ErrorKind::Interrupted, io::ErrorKind::WouldBlock] {
-            let error = drain(Failing {
-                kind,
-                times: u32::MAX,
-            })
-            .unwrap_err();
-            assert_eq!(error.kind(), kind);
+            let (result, taken) = failing(kind, u32::MAX);
+            assert_eq!(result.unwrap_err().kind(), kind);
+            assert_eq!(taken, RETRIES + 1);
         }
     }
 
     #[test]
     fn any_other_error_ends_at_once() {
-        let mut from = Failing {
-            kind: io::ErrorKind::InvalidInput,
-            times: 2,
+        let (result, taken) = failing(io::ErrorKind::InvalidInput, 2);
+        assert!(result.is_err());
+        assert_eq!(taken, 1);
+    }
+
+    #[test]
+    fn steps_are_taken_until_there_is_no_more() {
+        let mut taken = 0;
+        let result = to_the_end(|| {
+            taken += 1;
+            Ok(taken < 20)
+        });
+        assert!(result.is_ok());
+        assert_eq!(taken, 20);
+    }
+
+    #[test]
+    fn a_scan_that_never_comes_to_its_end_is_ended() {
+        let mut taken = 0;
+        let result = to_the_end(|| {
+            taken += 1;
+            Ok(true)
+        });
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(taken, STEPS);
+    }
+
+    #[test]
+    fn a_refusal_is_no_lack_of_privilege() {
+        let code = |errno: Errno, log: &str| {
+            let source = libbpf_rs::Error::from(io::Error::from(errno));
+            why_not(Policy::Adaptive, source, log).code()
         };
-        assert!(drain(&mut from).is_err());
-        assert_eq!(from.times, 1);
+        let verifier = "R1 invalid mem access\nprocessed 12 insns (limit 1000000)\n";
+        assert_eq!(code(Errno::EPERM, ""), 4);
+        assert_eq!(code(Errno::EACCES, verifier), 13);
+        assert_eq!(code(Errno::ENOMEM, ""), 13);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::abi::NR_REASONS;
+use crate::abi::{ByReason, Reason};
 use crate::units;
 
 /// Where the kernel lists the sizes it knows.
@@ -52,7 +52,7 @@ impl Sizes {
     }
 
     /// The part of a mask that exists here.
-    pub fn real(&self, masks: &[u64; NR_REASONS]) -> [u64; NR_REASONS] {
+    pub fn real(&self, masks: &ByReason<u64>) -> ByReason<u64> {
         masks.map(|m| m & self.orders)
     }
 
@@ -95,34 +95,40 @@ impl Sizes {
     }
 
     /// Name of a decision: one mask if all usual reasons agree, else each that
-    /// differs from the widest.  Forced collapse is named where it is not free.
-    pub fn decision_name(&self, masks: &[u64; NR_REASONS]) -> String {
-        let collapse = self.mask_name(masks[NR_REASONS - 1]);
-        let usual = self.usual_name(masks);
-        if collapse == "all" {
-            return usual;
+    /// differs from the widest.  Forced collapse is named where it is not free, and reclaim
+    /// where it splits what swap-in would get.
+    pub fn decision_name(&self, masks: &ByReason<u64>) -> String {
+        let mut name = self.usual_name(masks);
+        let real = self.real(masks);
+        for (reason, usual) in [
+            (Reason::Collapse, self.orders),
+            (Reason::Reclaim, real[Reason::Swapin]),
+        ] {
+            if usual & !real[reason] != 0 {
+                name += &format!(",{}:{}", reason.name(), self.mask_name(masks[reason]));
+            }
         }
-        format!("{usual},collapse:{collapse}")
+        name
     }
 
-    fn usual_name(&self, masks: &[u64; NR_REASONS]) -> String {
-        let [fault, swapin, khugepaged, _] = self.real(masks);
-        if fault == swapin && swapin == khugepaged {
+    fn usual_name(&self, masks: &ByReason<u64>) -> String {
+        let real = self.real(masks);
+        let extra = |reason| matches!(reason, Reason::Collapse | Reason::Reclaim);
+        let usual = || real.iter().filter(|(r, _)| !extra(*r));
+        let fault = real[Reason::Fault];
+        let later = real[Reason::Swapin];
+        if usual().any(|(reason, mask)| reason != Reason::Fault && mask != later) {
+            let each = usual().map(|(r, mask)| format!("{}:{}", r.name(), self.mask_name(mask)));
+            return each.collect::<Vec<_>>().join(",");
+        }
+        if fault == later {
             return self.mask_name(fault);
         }
-        if swapin == khugepaged {
-            let on_fault = format!("{}-on-fault", self.mask_name(fault));
-            if swapin == self.orders {
-                return on_fault;
-            }
-            return format!("{on_fault},{}", self.mask_name(swapin));
+        let on_fault = format!("{}-on-fault", self.mask_name(fault));
+        if later == self.orders {
+            return on_fault;
         }
-        format!(
-            "fault:{},swapin:{},khugepaged:{}",
-            self.mask_name(fault),
-            self.mask_name(swapin),
-            self.mask_name(khugepaged)
-        )
+        format!("{on_fault},{}", self.mask_name(later))
     }
 }
 
@@ -214,24 +220,45 @@ mod tests {
 
     #[test]
     fn decisions_have_names() {
-        assert_eq!(X86.decision_name(&[!1; 4]), "all");
-        assert_eq!(X86.decision_name(&[0, !1, !1, !1]), "4K-on-fault");
-        assert_eq!(X86.decision_name(&[0, 0, 0, !1]), "4K");
-        assert_eq!(X86.decision_name(&[0xff, 0xff, 0xff, !1]), "512K-max");
+        let name = |fault, swapin, khugepaged, collapse| {
+            X86.decision_name(&ByReason::new(|reason| match reason {
+                Reason::Fault => fault,
+                Reason::Swapin | Reason::Reclaim => swapin,
+                Reason::Khugepaged => khugepaged,
+                Reason::Collapse => collapse,
+            }))
+        };
+        assert_eq!(name(!1, !1, !1, !1), "all");
+        assert_eq!(name(0, !1, !1, !1), "4K-on-fault");
+        assert_eq!(name(0, 0, 0, !1), "4K");
+        assert_eq!(name(0xff, 0xff, 0xff, !1), "512K-max");
         assert_eq!(
-            X86.decision_name(&[0xff; 4]),
+            name(0xff, 0xff, 0xff, 0xff),
             "512K-max,collapse:512K-max",
             "forced collapse is free unless it says otherwise"
         );
-        assert_eq!(X86.decision_name(&[!1, !1, !1, 0]), "all,collapse:4K");
+        assert_eq!(name(!1, !1, !1, 0), "all,collapse:4K");
+        assert_eq!(name(0, 0xff, 0xff, !1), "4K-on-fault,512K-max");
         assert_eq!(
-            X86.decision_name(&[0, 0xff, 0xff, !1]),
-            "4K-on-fault,512K-max"
-        );
-        assert_eq!(
-            X86.decision_name(&[0, 0xff, !1, !1]),
+            name(0, 0xff, !1, !1),
             "fault:4K,swapin:512K-max,khugepaged:all"
         );
+        assert_eq!(
+            name(0, 0, !1, !1),
+            "fault:4K,swapin:4K,khugepaged:all",
+            "also where only khugepaged differs"
+        );
+    }
+
+    #[test]
+    fn reclaim_is_named_where_it_splits_what_swap_in_would_get() {
+        let masks = ByReason::new(|reason| match reason {
+            Reason::Reclaim => 0,
+            _ => !1,
+        });
+        assert_eq!(X86.decision_name(&masks), "all,reclaim:4K");
+        let free = masks.map(|mask| if mask == 0 { !1 } else { 0 });
+        assert_eq!(X86.decision_name(&free), "4K,collapse:4K");
     }
 
     #[test]

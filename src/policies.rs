@@ -83,7 +83,7 @@ impl Policy {
         let name = map.name().to_string_lossy().into_owned();
         if name == abi::CGROUPS_MAP && map.value_size() as usize == size_of::<CgroupState>() {
             self.states = Some(map);
-        } else if name.ends_with(".rodata") {
+        } else if name == abi::TUNABLES_MAP {
             let value = map
                 .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
                 .ok()

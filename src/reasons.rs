@@ -101,7 +101,7 @@ pub fn kind(tunables: &Tunables) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi;
+    use crate::abi::{self, ByReason, Reason};
 
     fn limit() -> Limit {
         Limit {
@@ -128,7 +128,11 @@ mod tests {
     #[test]
     fn each_rule_gives_its_numbers() {
         let capped = Tunables {
-            max_order: [4, 0, 0, abi::NO_MAX_ORDER],
+            max_order: ByReason::new(|reason| match reason {
+                Reason::Fault => 4,
+                Reason::Collapse | Reason::Reclaim => abi::NO_MAX_ORDER,
+                _ => 0,
+            }),
             ..*decide::defaults()
         };
         let stall = Stall {

@@ -67,11 +67,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     args.check()?;
     let root = Cgroup::open(&args.root)?;
     let carrier = Carrier::probe()?;
-    if !carrier.abilities.hook {
-        return Err(Error::NoHook {
-            release: support::release(),
-        });
-    }
+    carrier.require_hook()?;
     let pressure_file = psi::file_of(&root.path, &root.mount);
     if args.policy.needs_psi() && !psi::available(&pressure_file) {
         return Err(Error::NoPsi {

@@ -80,7 +80,7 @@ impl Settings {
         if also.is_empty() {
             return Ok(());
         }
-        writeln!(out, "  the rules bind {} as well", also.join(" and "))
+        writeln!(out, "  all rules bind {} as well", also.join(" and "))
     }
 
     /// A rule in words; `None` for a cap that there is not.
@@ -179,7 +179,7 @@ mod tests {
             sparse_bytes: 0,
             max_hold: 1,
             pressure_order: 4,
-            max_order: [4; abi::NR_REASONS],
+            max_order: abi::ByReason::each(4),
             count_cache: 1,
             narrow_advised: 1,
             narrow_collapse: 1,
@@ -192,7 +192,7 @@ mod tests {
             "sparse:    off\n",
             "in use, all page cache included\n",
             "max-order: at most order 4\n",
-            "the rules bind MADV_HUGEPAGE memory and MADV_COLLAPSE as well\n",
+            "all rules bind MADV_HUGEPAGE memory and MADV_COLLAPSE as well\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

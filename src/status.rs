@@ -14,13 +14,12 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
-use crate::abi::{self, CgroupState, Facts, NR_REASONS, Stall, Tunables};
+use crate::abi::{self, ByReason, CgroupState, Facts, Stall, Tunables};
 use crate::answer;
 use crate::carrier::Carrier;
 use crate::cgroup::{self, Cgroup, Limit, Names};
 use crate::decide;
 use crate::errors::Result;
-use crate::events::Orders;
 use crate::neighbours;
 use crate::orders::{Sizes, Thp};
 use crate::policies::{self, Policy};
@@ -64,10 +63,11 @@ struct CgroupLine {
     rules: Vec<&'static str>,
     /// Each of them in words, with its numbers.
     reasons: Vec<String>,
-    orders: Orders,
+    orders: ByReason<u64>,
     pressure: bool,
-    stall_ms: u64,
-    elapsed_ms: u64,
+    /// As of the last scan; none before the first, and where pressure is not tracked.
+    stall_ms: Option<u64>,
+    elapsed_ms: Option<u64>,
     /// Calm windows in a row that the pressure verdict needs to fall; 0: high was never,
     /// or long ago.
     hold_windows: u32,
@@ -83,7 +83,7 @@ struct CgroupLine {
     host_bytes: Option<u64>,
     #[serde(flatten)]
     huge: neighbours::Group,
-    /// Requests that the policies decided, by reason.
+    /// Folios that the policies were asked about, by reason.
     asked: BTreeMap<&'static str, u64>,
     /// Those that they narrowed, by reason and by the first rule that did.
     narrowed: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
@@ -91,7 +91,7 @@ struct CgroupLine {
 
 /// What one policy says about one cgroup.
 struct Verdict {
-    orders: [u64; NR_REASONS],
+    orders: ByReason<u64>,
     rules: u32,
     reasons: Vec<String>,
     limit: Option<Limit>,
@@ -204,10 +204,10 @@ impl CgroupLine {
             why: "none",
             rules: Vec::new(),
             reasons: Vec::new(),
-            orders: [u64::MAX; NR_REASONS].into(),
+            orders: ByReason::each(u64::MAX),
             pressure: false,
-            stall_ms: 0,
-            elapsed_ms: 0,
+            stall_ms: None,
+            elapsed_ms: None,
             hold_windows: 0,
             calm_windows: 0,
             memory_bytes: None,
@@ -223,13 +223,8 @@ impl CgroupLine {
 
     /// Narrows by one more policy, as the kernel does: AND.
     fn add(&mut self, verdict: &Verdict, sizes: &Sizes) {
-        let old = &self.orders;
-        let old = [old.fault, old.swapin, old.khugepaged, old.collapse];
-        let mut both = verdict.orders;
-        for (mask, old) in both.iter_mut().zip(old) {
-            *mask &= old;
-        }
-        self.orders = sizes.real(&both).into();
+        let both = ByReason::new(|reason| self.orders[reason] & verdict.orders[reason]);
+        self.orders = sizes.real(&both);
         self.allowed = sizes.decision_name(&both);
         for rule in decide::rule_names(verdict.rules) {
             if !self.rules.contains(&rule) {
@@ -256,20 +251,24 @@ impl CgroupLine {
             self.memory_bytes = Some(verdict.facts.memory_bytes);
         }
         let Some(state) = &verdict.state else { return };
-        self.stall_ms = self.stall_ms.max(state.stall.stall_ns / 1_000_000);
-        self.elapsed_ms = self.elapsed_ms.max(state.stall.elapsed_ns / 1_000_000);
+        if state.stall.seen != 0 {
+            self.stall_ms = self.stall_ms.max(Some(state.stall.stall_ns / 1_000_000));
+            self.elapsed_ms = self
+                .elapsed_ms
+                .max(Some(state.stall.elapsed_ns / 1_000_000));
+        }
         self.cache_bytes = self.cache_bytes.max(state.cache_bytes);
         if state.stall.hold >= self.hold_windows {
             self.hold_windows = state.stall.hold;
             self.calm_windows = state.stall.calm;
         }
-        for (r, reason) in decide::REASONS.into_iter().enumerate() {
-            *self.asked.entry(reason).or_default() += state.asked[r];
-            for (rule, &count) in decide::RULES.into_iter().zip(&state.narrowed[r]) {
+        for (reason, asked) in state.asked.iter() {
+            *self.asked.entry(reason.name()).or_default() += asked;
+            for (rule, &count) in decide::RULES.into_iter().zip(&state.narrowed[reason]) {
                 if count != 0 {
                     *self
                         .narrowed
-                        .entry(reason)
+                        .entry(reason.name())
                         .or_default()
                         .entry(rule)
                         .or_default() += count;
@@ -356,7 +355,8 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         [
             c.cgroup.clone(),
             c.allowed.clone(),
-            show_duration(c.stall_ms * 1_000_000),
+            c.stall_ms
+                .map_or_else(|| "-".to_owned(), |ms| show_duration(ms * 1_000_000)),
             or_dash(c.memory_bytes),
             or_dash(c.headroom_bytes.into_iter().chain(c.host_bytes).min()),
             c.huge.anon_thp_text(),
@@ -417,6 +417,7 @@ pub fn main(json: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::Reason;
 
     const X86: Sizes = Sizes {
         orders: 0x3fc,
@@ -432,9 +433,14 @@ mod tests {
         }
     }
 
-    fn verdict(orders: [u64; 4], rules: u32) -> Verdict {
+    /// Forced collapse is free.
+    fn verdict(fault: u64, later: u64, rules: u32) -> Verdict {
         Verdict {
-            orders,
+            orders: ByReason::new(|reason| match reason {
+                Reason::Fault => fault,
+                Reason::Collapse => !1,
+                _ => later,
+            }),
             rules,
             reasons: Vec::new(),
             limit: None,
@@ -443,19 +449,45 @@ mod tests {
         }
     }
 
+    /// A cgroup that no scan has seen, or whose pressure is off, is not a calm one.
+    #[test]
+    fn stall_is_shown_only_where_it_was_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        let with = |seen, stall_ns| Verdict {
+            state: Some(CgroupState {
+                stall: Stall {
+                    seen,
+                    stall_ns,
+                    ..Stall::default()
+                },
+                ..CgroupState::default()
+            }),
+            ..verdict(!0, !0, 0)
+        };
+        line.add(&with(0, 0), &X86);
+        assert_eq!(line.stall_ms, None);
+        line.add(&with(1, 0), &X86);
+        assert_eq!(line.stall_ms, Some(0));
+        line.add(&with(1, 7_000_000), &X86);
+        assert_eq!(line.stall_ms, Some(7));
+        line.add(&with(0, 0), &X86);
+        assert_eq!(line.stall_ms, Some(7));
+    }
+
     #[test]
     fn policies_on_one_path_compose_by_and() {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        line.add(&verdict([0xff, 0xff, 0xff, !1], 1 << 3), &X86);
+        line.add(&verdict(0xff, 0xff, 1 << 3), &X86);
         assert_eq!((line.allowed.as_str(), line.why), ("512K-max", "headroom"));
-        line.add(&verdict([0, !1, !1, !1], 1 << 1), &X86);
+        line.add(&verdict(0, !1, 1 << 1), &X86);
         assert_eq!(
             (line.allowed.as_str(), line.why),
             ("4K-on-fault,512K-max", "small")
         );
         assert_eq!(line.rules, ["small", "headroom"]);
-        assert_eq!(line.orders.collapse, 0x3fc);
+        assert_eq!(line.orders[Reason::Collapse], 0x3fc);
     }
 
     #[test]
@@ -489,7 +521,7 @@ mod tests {
         assert_eq!(line.why_text(), "-");
         let said = |reasons: &[&str]| Verdict {
             reasons: reasons.iter().map(|&r| r.to_owned()).collect(),
-            ..verdict([0; 4], 1)
+            ..verdict(0, 0, 1)
         };
         line.add(&said(&["pressure: a", "small: b"]), &X86);
         line.add(&said(&["pressure: a", "headroom: c"]), &X86);
@@ -502,7 +534,7 @@ mod tests {
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
         let narrowed = Verdict {
             reasons: vec!["headroom: little".to_owned()],
-            ..verdict([0xff, 0xff, 0xff, !1], 1 << 3)
+            ..verdict(0xff, 0xff, 1 << 3)
         };
         line.add(&narrowed, &X86);
         let report = Report {

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::abi::Reason;
 use crate::answer;
-use crate::carrier::{Abilities, Carrier};
+use crate::carrier::{Abilities, Carrier, Hook};
 use crate::cgroup::{self, Cgroup};
 use crate::errors::Result;
 use crate::orders::Thp;
@@ -91,7 +92,7 @@ fn enough(caps: u64) -> bool {
 }
 
 /// A kernel with all of the series.
-const KERNEL: &str = "install a kernel with the mthp_ext series (docs/install.md); \
+const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md); \
      to try mthp_ext without one, run `make demo`";
 
 /// One line of the table: an ability, where it comes from, how to get it.
@@ -127,10 +128,18 @@ const FEATURES: &[Feature] = &[
     Feature {
         name: "hook",
         what: "struct bpf_mthp_ops with mthp_choose",
-        from: "patch 'mm: let BPF policies narrow the orders of anonymous large folios', CONFIG_BPF_TRANSPARENT_HUGEPAGE=y",
+        from: "the kernel series, CONFIG_BPF_TRANSPARENT_HUGEPAGE=y",
         remedy: KERNEL,
         code: 5,
-        has: |f| f.abilities.hook,
+        has: |f| f.abilities.hook != Hook::None,
+    },
+    Feature {
+        name: "interface",
+        what: "mthp_choose with the arguments that the policies expect",
+        from: "the kernel series of this version: an earlier one called it in another way",
+        remedy: KERNEL,
+        code: 5,
+        has: |f| f.abilities.hook == Hook::Known,
     },
     Feature {
         name: "cgroup-links",
@@ -157,12 +166,12 @@ const FEATURES: &[Feature] = &[
         has: |f| f.abilities.memcg,
     },
     Feature {
-        name: "swapin-reason",
-        what: "swap-in as a reason of its own; without it swap-in counts as fault",
-        from: "patch 'mm: give swap-in its own reason in thp_vma_allowable_orders()'",
+        name: "reasons",
+        what: "fault, swapin, khugepaged, collapse and reclaim are asked about, each for itself",
+        from: "the kernel series; a kernel without a reason does not ask for it",
         remedy: KERNEL,
         code: 0,
-        has: |f| f.abilities.swapin,
+        has: |f| Reason::ALL.into_iter().all(|r| f.abilities.reasons[r]),
     },
     Feature {
         name: "memory-controller",
@@ -233,7 +242,7 @@ pub fn judge(facts: &Facts) -> Report {
     let lack = FEATURES.iter().find(|f| f.code != 0 && !(f.has)(facts));
     // The headroom rule reads page counters only, and a cap nothing at all.
     let base = facts.cgroup2
-        && facts.abilities.hook
+        && facts.abilities.hook == Hook::Known
         && facts.abilities.cgroup_links
         && facts.memory
         && facts.privileged;
@@ -295,6 +304,7 @@ pub fn main(json: bool) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::ByReason;
 
     fn full() -> Facts {
         Facts {
@@ -302,11 +312,11 @@ mod tests {
             cgroup2: true,
             btf: true,
             abilities: Abilities {
-                hook: true,
+                hook: Hook::Known,
                 cgroup_links: true,
                 stall: true,
                 memcg: true,
-                swapin: true,
+                reasons: ByReason::each(true),
             },
             memory: true,
             psi: true,
@@ -331,15 +341,16 @@ mod tests {
     #[test]
     fn each_lack_has_its_code() {
         type Lack = fn(&mut Facts);
-        let cases: [(Lack, u8, &str); 8] = [
+        let cases: [(Lack, u8, &str); 9] = [
             (|f| f.cgroup2 = false, 10, "cgroup2"),
             (|f| f.btf = false, 11, "btf"),
-            (|f| f.abilities.hook = false, 5, "hook"),
+            (|f| f.abilities.hook = Hook::None, 5, "hook"),
+            (|f| f.abilities.hook = Hook::Foreign, 5, "interface"),
             (|f| f.abilities.cgroup_links = false, 5, "cgroup-links"),
             (|f| f.memory = false, 7, "memory-controller"),
             (|f| f.psi = false, 6, "psi"),
             (|f| f.privileged = false, 4, "privilege"),
-            (|f| f.abilities.swapin = false, 0, "full"),
+            (|f| f.abilities.reasons[Reason::Swapin] = false, 0, "full"),
         ];
         for (lack, code, verdict) in cases {
             let mut facts = full();
@@ -411,13 +422,28 @@ mod tests {
     }
 
     #[test]
+    fn with_a_foreign_hook_no_policy_can_run() {
+        let mut facts = full();
+        facts.abilities.hook = Hook::Foreign;
+        let report = judge(&facts);
+        assert!(report.policies.is_empty());
+        let out = shown(&facts);
+        assert!(
+            out.contains("missing: interface\n  remedy: install a kernel with"),
+            "{out}"
+        );
+    }
+
+    #[test]
     fn a_stock_kernel_gets_one_remedy_for_all_of_it() {
         let out = shown(&Facts {
             abilities: Abilities::default(),
             ..full()
         });
         assert!(
-            out.contains("missing: hook, cgroup-links, psi-kfuncs, memcg-kfuncs, swapin-reason\n"),
+            out.contains(
+                "missing: hook, interface, cgroup-links, psi-kfuncs, memcg-kfuncs, reasons\n"
+            ),
             "{out}"
         );
         assert_eq!(out.matches("remedy:").count(), 1, "{out}");

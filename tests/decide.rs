@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs the C unit tests of the decision, of the room it rests on, and of the pressure
-//! verdict, each as a test of its own.  Undefined behaviour, overflow in shifts above all, is a
-//! failure.
+//! Runs the C unit tests of the decision, of the room it rests on, of the pressure verdict, and of
+//! the parts of a scan, each as a test of its own.  Undefined behaviour, overflow in shifts above
+//! all, is a failure.
 
 #![allow(clippy::expect_used, reason = "a failed step fails the test")]
 
@@ -93,7 +93,9 @@ tests! {
     unknown_reason_passes_unchanged,
     forced_collapse_is_free,
     forced_collapse_is_bound_on_request,
-    advised_memory_is_left_alone,
+    advised_memory_that_fits_is_left_alone,
+    advised_memory_has_to_fit_once,
+    advice_never_takes_away,
     advised_memory_is_bound_on_request,
     calm_and_large_gets_everything,
     pressure_may_leave_small_folios,
@@ -120,6 +122,7 @@ tests! {
     room_for_the_largest_is_room_for_all,
     the_host_is_graded_order_by_order,
     more_headroom_never_allows_less,
+    what_is_there_needs_less_room,
     no_headroom_leaves_base_pages,
     no_limit_means_no_opinion,
     a_factor_of_zero_does_not_divide,
@@ -130,6 +133,7 @@ tests! {
     products_compare_like_128_bits,
     first_sample_only_sets_the_anchor,
     first_sample_takes_over_the_parents_verdict,
+    a_blind_cgroup_takes_the_verdict_from_above,
     threshold_is_reached_exactly,
     verdict_does_not_depend_on_the_scan_rhythm,
     an_early_scan_is_not_normalised_upwards,
@@ -144,4 +148,11 @@ tests! {
     between_calm_and_high_nothing_changes,
     a_late_scan_counts_all_its_windows,
     without_back_off_each_calm_window_ends_it,
+}
+
+tests! {
+    walk, "walk_test",
+    one_call_is_enough_for_few,
+    a_list_takes_several_calls,
+    a_large_tree_takes_several_lists,
 }

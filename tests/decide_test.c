@@ -45,7 +45,8 @@ static void rules_are_named_iff_they_narrow(void)
 
 static void unknown_reason_passes_unchanged(void)
 {
-	for (__u32 reason = MTHP_UNKNOWN; reason < MTHP_UNKNOWN + 100; reason++)
+	/* 0, which is no reason, and those of later kernels. */
+	for (__u32 reason = 0; reason < 100; reason += reason ? 1 : MTHP_NR_REASONS)
 		for (int i = 0; i < 1000; i++) {
 			struct mthp_facts f = nasty_facts();
 			struct mthp_tunables t = nasty_tunables();
@@ -61,7 +62,7 @@ static void forced_collapse_is_free(void)
 		struct mthp_facts f = nasty_facts();
 		struct mthp_tunables t = nasty_tunables();
 
-		f.reason = MTHP_COLLAPSE;
+		f.reason = BPF_MTHP_COLLAPSE;
 		t.narrow_collapse = 0;
 		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
 	}
@@ -76,33 +77,77 @@ static void forced_collapse_is_bound_on_request(void)
 		__u64 collapse;
 
 		t.narrow_collapse = 1;
-		t.max_order[MTHP_COLLAPSE] = t.max_order[MTHP_FAULT];
-		f.reason = MTHP_COLLAPSE;
+		t.max_order[BPF_MTHP_COLLAPSE] = t.max_order[BPF_MTHP_FAULT];
+		f.reason = BPF_MTHP_COLLAPSE;
 		collapse = decide(&f, &t);
-		f.reason = MTHP_FAULT;
+		f.reason = BPF_MTHP_FAULT;
 		CHECK(decide(&f, &t) == collapse, "offer %llx: %llx", f.orders, collapse);
 	}
 }
 
-static void advised_memory_is_left_alone(void)
+/* Where it can be held, whatever it wastes and whatever else is capped. */
+static void advised_memory_that_fits_is_left_alone(void)
 {
 	for (int i = 0; i < 100000; i++) {
 		struct mthp_facts f = nasty_facts();
 		struct mthp_tunables t = nasty_tunables();
 
-		f.vm_flags |= MTHP_VM_HUGEPAGE;
+		f.flags |= BPF_MTHP_ADVISED;
+		f.pressure = 0;
+		f.headroom_bytes = f.host_bytes = MTHP_NO_LIMIT;
 		t.narrow_advised = 0;
 		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
 	}
 }
 
+static void advice_never_takes_away(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		__u64 plain;
+
+		f.flags &= ~(__u64)BPF_MTHP_ADVISED;
+		plain = decide(&f, &t);
+		f.flags |= BPF_MTHP_ADVISED;
+		CHECK(!(plain & ~decide(&f, &t)), "offer %llx", f.orders);
+	}
+}
+
+static void advised_memory_has_to_fit_once(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
+
+	f.headroom_bytes = 2 * MIB;
+	CHECK(decide(&f, &t) == 0, "none fits 1024 times");
+	f.flags = BPF_MTHP_ADVISED;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit once");
+	f.headroom_bytes = 2 * MIB - 1;
+	CHECK(decide(&f, &t) == 0x1fe, "1 MiB fits");
+	f.headroom_bytes = 0;
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+		f.reason = reason;
+		CHECK(decide(&f, &t) == (reason == BPF_MTHP_COLLAPSE ? MTHP_ALL_ORDERS : 0),
+		      "reason %u, no room", reason);
+	}
+	f = calm(BPF_MTHP_FAULT);
+	f.flags = BPF_MTHP_ADVISED;
+	f.host_bytes = MIB;
+	CHECK(decide(&f, &t) == 0x1fe, "the host has 1 MiB");
+	f = calm(BPF_MTHP_FAULT);
+	f.flags = BPF_MTHP_ADVISED;
+	f.pressure = 1;
+	CHECK(decide(&f, &t) == 0, "pressure");
+}
+
 static void advised_memory_is_bound_on_request(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-	f.vm_flags = MTHP_VM_HUGEPAGE;
-	f.pressure = 1;
+	f.flags = BPF_MTHP_ADVISED;
+	f.memory_bytes = 0;
 	CHECK(decide(&f, &t) == f.orders, "untouched by default");
 	t.narrow_advised = 1;
 	CHECK(decide(&f, &t) == 0, "bound on request");
@@ -112,7 +157,7 @@ static void calm_and_large_gets_everything(void)
 {
 	struct mthp_tunables t = defaults();
 
-	for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		struct mthp_facts f = calm(reason);
 
 		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "reason %u", reason);
@@ -122,12 +167,12 @@ static void calm_and_large_gets_everything(void)
 static void pressure_means_base_pages_for_all_but_collapse(void)
 {
 	static const __u64 expected[] = {
-		[MTHP_FAULT] = 0, [MTHP_SWAPIN] = 0, [MTHP_KHUGEPAGED] = 0,
-		[MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+		[BPF_MTHP_FAULT] = 0, [BPF_MTHP_SWAPIN] = 0, [BPF_MTHP_KHUGEPAGED] = 0,
+		[BPF_MTHP_COLLAPSE] = MTHP_ALL_ORDERS, [BPF_MTHP_RECLAIM] = 0,
 	};
 	struct mthp_tunables t = defaults();
 
-	for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		struct mthp_facts f = calm(reason);
 
 		f.pressure = 1;
@@ -139,7 +184,7 @@ static void pressure_means_base_pages_for_all_but_collapse(void)
 static void pressure_may_leave_small_folios(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 	__u32 rules;
 
 	f.pressure = 1;
@@ -148,10 +193,10 @@ static void pressure_may_leave_small_folios(void)
 	CHECK(rules == MTHP_RULE(PRESSURE), "rules %x", rules);
 	f.headroom_bytes = 1024 * (8 << 12);
 	CHECK(decide(&f, &t) == 0xe, "room for 32 KiB");
-	t.max_order[MTHP_FAULT] = 2;
+	t.max_order[BPF_MTHP_FAULT] = 2;
 	CHECK(decide(&f, &t) == 0x6, "a cap of 16 KiB");
 	f.orders = 0x6;
-	t.max_order[MTHP_FAULT] = MTHP_NO_MAX_ORDER;
+	t.max_order[BPF_MTHP_FAULT] = MTHP_NO_MAX_ORDER;
 	CHECK(mthp_decide(&f, &t, &rules) == 0x6 && !rules, "nothing to take: %x", rules);
 	t.pressure_order = 62;
 	f.orders = MTHP_ALL_ORDERS;
@@ -166,13 +211,14 @@ static void check_wasters(struct mthp_facts facts)
 
 	for (__u32 fills = 0; fills < 2; fills++) {
 		const __u64 expected[] = {
-			[MTHP_FAULT] = 0, [MTHP_SWAPIN] = MTHP_ALL_ORDERS,
-			[MTHP_KHUGEPAGED] = fills ? 0 : MTHP_ALL_ORDERS,
-			[MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+			[BPF_MTHP_FAULT] = 0, [BPF_MTHP_SWAPIN] = MTHP_ALL_ORDERS,
+			[BPF_MTHP_KHUGEPAGED] = fills ? 0 : MTHP_ALL_ORDERS,
+			[BPF_MTHP_COLLAPSE] = MTHP_ALL_ORDERS,
+			[BPF_MTHP_RECLAIM] = MTHP_ALL_ORDERS,
 		};
 
 		t.bind_khugepaged = fills;
-		for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			facts.reason = reason;
 			CHECK(decide(&facts, &t) == expected[reason], "reason %u", reason);
 		}
@@ -181,7 +227,7 @@ static void check_wasters(struct mthp_facts facts)
 
 static void small_means_base_pages_where_zeroes_may_fill_up(void)
 {
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.memory_bytes = MIB;
 	check_wasters(f);
@@ -190,7 +236,7 @@ static void small_means_base_pages_where_zeroes_may_fill_up(void)
 static void small_ends_at_the_very_byte(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.memory_bytes = t.min_memory - 1;
 	CHECK(decide(&f, &t) == 0, "one byte below");
@@ -205,7 +251,7 @@ static void small_ends_at_the_very_byte(void)
 static void an_empty_cgroup_is_not_small(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.memory_bytes = 0;
 	f.populated = 0;
@@ -216,7 +262,7 @@ static void an_empty_cgroup_is_not_small(void)
 static void unknown_memory_is_not_small(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.memory_bytes = 0;
 	f.memory_known = 0;
@@ -226,7 +272,7 @@ static void unknown_memory_is_not_small(void)
 static void sparse_means_base_pages_where_zeroes_may_fill_up(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.sparse = 1;
 	check_wasters(f);
@@ -274,19 +320,19 @@ static void max_order_caps_every_order(void)
 	struct mthp_tunables t = defaults();
 
 	for (__u32 max = 0; max < 63; max++) {
-		struct mthp_facts f = calm(MTHP_FAULT);
+		struct mthp_facts f = calm(BPF_MTHP_FAULT);
 		__u64 got;
 
-		t.max_order[MTHP_FAULT] = max;
+		t.max_order[BPF_MTHP_FAULT] = max;
 		got = decide(&f, &t);
 		for (__u32 order = 1; order < 64; order++)
 			CHECK(!!(got & (1ULL << order)) == (order <= max),
 			      "order %u under cap %u", order, max);
 	}
 	for (__u32 max = 63; max < 70; max++) {
-		struct mthp_facts f = calm(MTHP_FAULT);
+		struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-		t.max_order[MTHP_FAULT] = max;
+		t.max_order[BPF_MTHP_FAULT] = max;
 		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "cap %u is none", max);
 	}
 }
@@ -296,10 +342,10 @@ static void max_order_is_each_reasons_own(void)
 	struct mthp_tunables t = defaults();
 
 	t.narrow_collapse = 1;
-	for (__u32 capped = 0; capped < MTHP_NR_REASONS; capped++) {
-		for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++)
+	for (__u32 capped = BPF_MTHP_FAULT; capped < MTHP_NR_REASONS; capped++) {
+		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
 			t.max_order[reason] = reason == capped ? 4 : MTHP_NO_MAX_ORDER;
-		for (__u32 reason = 0; reason < MTHP_NR_REASONS; reason++) {
+		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			struct mthp_facts f = calm(reason);
 			__u64 expected = reason == capped ? 0x1e : MTHP_ALL_ORDERS;
 
@@ -312,14 +358,14 @@ static void max_order_is_each_reasons_own(void)
 static void a_rule_that_is_off_narrows_nothing(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.pressure = 1;
 	f.memory_bytes = 0;
 	f.headroom_bytes = 0;
 	f.host_bytes = 0;
 	f.sparse = 1;
-	t.max_order[MTHP_FAULT] = 0;
+	t.max_order[BPF_MTHP_FAULT] = 0;
 	for (__u32 rules = 0; rules <= ALL_RULES; rules++) {
 		__u32 why;
 
@@ -353,7 +399,9 @@ static const struct test tests[] = {
 	TEST(unknown_reason_passes_unchanged),
 	TEST(forced_collapse_is_free),
 	TEST(forced_collapse_is_bound_on_request),
-	TEST(advised_memory_is_left_alone),
+	TEST(advised_memory_that_fits_is_left_alone),
+	TEST(advised_memory_has_to_fit_once),
+	TEST(advice_never_takes_away),
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),
 	TEST(pressure_may_leave_small_folios),

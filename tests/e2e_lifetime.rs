@@ -252,7 +252,7 @@ fn status_shows_policy_settings_and_decisions() {
         "sparse_waste_bytes": 64 * MIB, "sparse_share_percent": 33,
         "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,
         "count_cache": true, "sample_every_requests": 4, "bind_khugepaged": true,
-        "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8},
+        "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8, "reclaim": 8},
         "narrow_advised": true, "narrow_collapse": true,
     });
     assert_eq!(policy["settings"], expected);

@@ -353,7 +353,7 @@ fn a_moved_process_follows_its_new_cgroup() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
-fn advised_memory_is_left_alone_unless_asked_otherwise() {
+fn a_cap_leaves_advised_memory_alone_unless_asked_otherwise() {
     world();
     for (args, huge) in [
         (&["--max-order", "0"][..], 8 * MIB),

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::ext::{Ext, status_of};
+use common::ext::{Ext, status, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
 use common::{Group, MIB, Setting, Swap, count_all, eventually, record, world, write};
 
@@ -247,6 +247,57 @@ fn a_new_cgroup_takes_its_parents_verdict() {
         true,
         "the verdict still stands"
     );
+}
+
+/// Pressure of one cgroup can be switched off; then what is above is all that is known.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_cgroup_without_pressure_takes_its_parents_verdict() {
+    world();
+    let group = Group::new("parent");
+    let (stalled, blind, calm) = (
+        group.child("stalled"),
+        group.child("blind"),
+        group.child("calm"),
+    );
+    blind.set("cgroup.pressure", "0");
+    let _ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &STICKY]));
+    let worker = stall(&stalled);
+    eventually("the parent's verdict is high", || {
+        status_of(&group)["pressure"] == true
+    });
+    eventually("and that of the blind one", || {
+        status_of(&blind)["pressure"] == true
+    });
+    assert_eq!(status_of(&calm)["pressure"], false, "it has its own");
+    assert!(status_of(&calm)["stall_ms"].is_u64());
+    assert!(
+        status_of(&blind)["stall_ms"].is_null(),
+        "none that is known"
+    );
+    drop(relieve(&stalled, worker));
+}
+
+/// More than one call of the scan visits (`MTHP_VISITS`).
+#[test]
+#[ignore = "needs the lab's VM"]
+fn each_of_many_cgroups_is_scanned() {
+    const MANY: usize = 1100;
+    world();
+    let group = Group::new("calls");
+    let _leaves: Vec<Group> = (0..MANY)
+        .map(|i| group.child_without_memory(&format!("leaf{i}")))
+        .collect();
+    let _ext = Ext::run(&group, &PRESSURE_ONLY);
+    eventually("a scan of all", || {
+        let status = status();
+        let lines = status["cgroups"].as_array().unwrap();
+        let scanned = lines.iter().filter(|line| {
+            let name = line["cgroup"].as_str().unwrap();
+            name.starts_with("/calls/leaf") && line["stall_ms"].is_u64()
+        });
+        scanned.count() == MANY
+    });
 }
 
 #[test]

@@ -28,10 +28,10 @@ static inline __u64 decide(const struct mthp_facts *f, const struct mthp_tunable
 static inline struct mthp_facts nasty_facts(void)
 {
 	return (struct mthp_facts){
-		.orders = nasty_u64(), .vm_flags = nasty_u64(),
+		.orders = nasty_u64(), .flags = nasty_u64(),
 		.memory_bytes = nasty_u64(), .headroom_bytes = nasty_u64(),
 		.host_bytes = nasty_u64(),
-		.reason = random_u64() % 6, .pressure = random_u64() % 2,
+		.reason = random_u64() % (MTHP_NR_REASONS + 2), .pressure = random_u64() % 2,
 		.memory_known = random_u64() % 2, .populated = random_u64() % 2,
 		.sparse = random_u64() % 2,
 	};
@@ -43,7 +43,7 @@ static inline struct mthp_tunables nasty_tunables(void)
 
 	t.rules = random_u64();
 	t.page_shift = page_shifts[random_u64() % 3];
-	for (int reason = 0; reason < MTHP_NR_REASONS; reason++)
+	for (int reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
 		t.max_order[reason] = random_u64() % 66;
 	t.narrow_advised = random_u64() % 2;
 	t.narrow_collapse = random_u64() % 2;

@@ -43,7 +43,7 @@ static void headroom_agrees_with_its_definition(void)
 	struct mthp_tunables t = defaults();
 
 	for (int i = 0; i < 200000; i++) {
-		struct mthp_facts f = calm(random_u64() % MTHP_COLLAPSE);
+		struct mthp_facts f = calm(BPF_MTHP_FAULT + random_u64() % 3);
 		__u64 got;
 
 		f.headroom_bytes = nasty_u64();
@@ -76,7 +76,7 @@ static void headroom_is_graded_order_by_order(void)
 		t.page_shift = shift;
 		t.largest_pages = 1 << 14;
 		for (int order = 1; order <= 13; order++) {
-			struct mthp_facts f = calm(MTHP_FAULT);
+			struct mthp_facts f = calm(BPF_MTHP_FAULT);
 			__u64 need = (1ULL << (order + shift)) * t.headroom_factor;
 			__u64 up_to = (2ULL << order) - 2;
 
@@ -92,7 +92,7 @@ static void headroom_is_graded_order_by_order(void)
 static void room_for_the_largest_is_room_for_all(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	f.headroom_bytes = 2048 * MIB;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit");
@@ -106,12 +106,16 @@ static void the_host_is_graded_order_by_order(void)
 	struct mthp_tunables t = defaults();
 	__u32 rules;
 
-	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++)
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+		const __u64 factor = reason == BPF_MTHP_RECLAIM ? MTHP_KEEP_FACTOR : t.host_factor;
+
+		if (reason == BPF_MTHP_COLLAPSE)
+			continue;
 		for (int order = 1; order < 9; order++) {
 			struct mthp_facts f = calm(reason);
 			__u64 up_to = (2ULL << order) - 2;
 
-			f.host_bytes = (4096ULL << order) * t.host_factor;
+			f.host_bytes = (4096ULL << order) * factor;
 			CHECK(mthp_decide(&f, &t, &rules) == up_to, "order %d", order);
 			CHECK(rules == MTHP_RULE(HOST), "rules %x", rules);
 			f.host_bytes--;
@@ -123,6 +127,24 @@ static void the_host_is_graded_order_by_order(void)
 			CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
 			t.rules = ALL_RULES;
 		}
+	}
+}
+
+/* What is in use is split where memory is short, not where no more would be given. */
+static void what_is_there_needs_less_room(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(BPF_MTHP_RECLAIM);
+
+	f.headroom_bytes = 32 * MIB;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB stay");
+	f.headroom_bytes--;
+	CHECK(decide(&f, &t) == 0x1fe, "just not");
+	f.reason = BPF_MTHP_FAULT;
+	CHECK(decide(&f, &t) == 0x6, "of new ones 16 KiB");
+	f.reason = BPF_MTHP_RECLAIM;
+	t.headroom_factor = 1;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "a smaller K holds");
 }
 
 static void more_headroom_never_allows_less(void)
@@ -145,9 +167,11 @@ static void no_headroom_leaves_base_pages(void)
 {
 	struct mthp_tunables t = defaults();
 
-	for (__u32 reason = 0; reason < MTHP_COLLAPSE; reason++) {
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		struct mthp_facts f = calm(reason);
 
+		if (reason == BPF_MTHP_COLLAPSE)
+			continue;
 		f.headroom_bytes = 0;
 		CHECK(decide(&f, &t) == 0, "reason %u", reason);
 	}
@@ -156,7 +180,7 @@ static void no_headroom_leaves_base_pages(void)
 static void no_limit_means_no_opinion(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(MTHP_FAULT);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
 	t.headroom_factor = ~0ULL;
 	t.host_factor = ~0ULL;
@@ -177,6 +201,7 @@ static const struct test tests[] = {
 	TEST(room_for_the_largest_is_room_for_all),
 	TEST(the_host_is_graded_order_by_order),
 	TEST(more_headroom_never_allows_less),
+	TEST(what_is_there_needs_less_room),
 	TEST(no_headroom_leaves_base_pages),
 	TEST(no_limit_means_no_opinion),
 	TEST(a_factor_of_zero_does_not_divide),

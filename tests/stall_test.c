@@ -42,6 +42,25 @@ static void first_sample_takes_over_the_parents_verdict(void)
 	CHECK(!s.high, "judged for itself after it");
 }
 
+/* Without pressure of its own a cgroup follows the one above; with it, it begins anew. */
+static void a_blind_cgroup_takes_the_verdict_from_above(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 };
+
+	mthp_stall_step(&s, SEC, 0, 0, &t);
+	mthp_stall_step(&s, 2 * SEC, SEC, 0, &t);
+	CHECK(s.high, "a second of stall");
+	mthp_stall_blind(&s, 0);
+	CHECK(!s.high && !s.stall_ns && !s.elapsed_ns, "calm above");
+	mthp_stall_blind(&s, 1);
+	CHECK(s.high, "high above");
+	mthp_stall_step(&s, 10 * SEC, 5 * SEC, 0, &t);
+	CHECK(!s.high, "what nobody sampled is history");
+	mthp_stall_step(&s, 11 * SEC, 6 * SEC, 0, &t);
+	CHECK(s.high, "what was sampled is not");
+}
+
 static void threshold_is_reached_exactly(void)
 {
 	struct mthp_tunables t = defaults();
@@ -325,6 +344,7 @@ static const struct test tests[] = {
 	TEST(products_compare_like_128_bits),
 	TEST(first_sample_only_sets_the_anchor),
 	TEST(first_sample_takes_over_the_parents_verdict),
+	TEST(a_blind_cgroup_takes_the_verdict_from_above),
 	TEST(threshold_is_reached_exactly),
 	TEST(verdict_does_not_depend_on_the_scan_rhythm),
 	TEST(an_early_scan_is_not_normalised_upwards),

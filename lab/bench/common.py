@@ -52,6 +52,7 @@ COMMON = (
     Metric("swap_out", "pages swapped out", "", -1, lambda run: float(run.vmstat["pswpout"])),
     Metric("thp_swap_out", "2M folios swapped out", "", 0, lambda run: run.vmstat.get("thp_swpout")),
     Metric("thp_split", "2M folios split", "", 0, lambda run: run.vmstat.get("thp_split_page")),
+    Metric("bpf_split", "folios split by the policy", "", 0, lambda run: run.vmstat.get("thp_bpf_split")),
     _main("some"),
     _main("full"),
     MAIN_SYSTEM,

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from lab import results, setup
-from lab.cost import disasm, gates, measure, plan, text
+from lab.cost import disasm, gates, jumps, measure, plan, text
 from lab.cost.figures import Figures, merge
 from lab.errors import Exit
 from lab.kernel import build
@@ -16,25 +16,38 @@ def main() -> int:
     """Measures all arms on the patched kernel and the unpatched one; 0 when every gate holds."""
     begun = time.monotonic()
     setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
-    kernel, stock_kernel = build.ensure(), build.ensure(variant=build.STOCK)
+    kernel, stock_kernel = build.ensure(variant=build.COST), build.ensure(variant=build.STOCK)
     print("bench-hook: the unpatched kernel", flush=True)
-    stock = measure.run(stock_kernel, plan.unpatched(), "hook-unpatched")
+    stock = merge(
+        [
+            measure.run(stock_kernel, plan.unpatched(), "hook-unpatched"),
+            measure.run(stock_kernel, plan.lives(patched=False), "hook-lives-unpatched"),
+        ]
+    )
     print("bench-hook: the patched kernel", flush=True)
     parts = [measure.run(kernel, one, f"hook-{one.places[0].name}") for one in plan.plans()]
+    parts.append(measure.run(kernel, plan.lives(patched=True), "hook-lives"))
     print(f"bench-hook: attaching above {' and '.join(f'{n:,}' for n in plan.CGROUPS)} cgroups", flush=True)
     parts.append(measure.run(kernel, plan.Plan((), cgroups=plan.CGROUPS), "hook-scale"))
+    print("bench-hook: how long cgroup_mutex is held, on 8 processors", flush=True)
+    parts.append(measure.run(kernel, plan.holds(), "hook-holds"))
     patched = merge(parts)
-    found = disasm.references(kernel.vmlinux)
+    found, asked = disasm.references(kernel.vmlinux), jumps.sites(kernel.vmlinux)
     checked: list[Gate] = [
         *gates.repeats(patched, stock),
         *gates.unattached(patched, stock),
+        *gates.places(asked),
+        *gates.lives(patched, stock),
         *gates.calls(patched),
         results.gate("instructions of the hook that may take a reference", len(found), "== 0"),
         *gates.scale(patched),
+        *gates.holds(patched),
     ]
     environment = results.environment(kernel.release, "icount", seconds=round(time.monotonic() - begun))
-    path = results.write("bench-hook", environment, metrics(patched, stock, found), checked)
-    print(f"\n{text.faults(patched, stock)}\n\n{text.scale(patched)}\n\n{text.NOTE}\n\n{text.judged(checked)}")
+    measured = {**metrics(patched, stock, found), "places": [str(one) for one in asked]}
+    path = results.write("bench-hook", environment, measured, checked)
+    tables = (text.faults(patched, stock), text.scale(patched), text.lives(patched, stock), text.NOTE)
+    print("", *tables, text.judged(checked), sep="\n\n")
     print(f"\n{(time.monotonic() - begun) / 60:.1f} minutes. Results: {path}")
     return Exit.OK if all(one.ok for one in checked) else Exit.TESTS
 
@@ -60,6 +73,22 @@ def metrics(patched: Figures, stock: Figures, references: list[str]) -> dict[str
         "scale": {
             f"{what}/{cgroups}": {"p50": one.p50, "p99": one.p99, "max": one.most}
             for (cgroups, what), one in patched.scale.items()
+        },
+        "holds": {
+            str(cgroups): {
+                "count": one.count,
+                "p50": one.p50,
+                "p99": one.p99,
+                "max": one.most,
+                "longest": one.longest,
+                "used": one.used,
+            }
+            for cgroups, one in patched.holds.items()
+        },
+        "lives": {
+            f"{kernel}/{what}/{kib}": {"instructions": one.instructions, "scans": one.scans}
+            for kernel, figures in (("unpatched", stock), ("patched", patched))
+            for (kib, what), one in figures.lives.items()
         },
         "references": references,
     }

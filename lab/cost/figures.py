@@ -3,7 +3,7 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lab.cost.plan import ARMS, Arm, Place
@@ -50,6 +50,31 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Holds:
+    """Instructions for which cgroup_mutex was held, the probes' own included."""
+
+    count: int
+    p50: int
+    p99: int
+    most: int
+    longest: str
+    """Task and pid of who held it longest."""
+    of_scan: int
+    """How often mthp_ext held it."""
+    used: float
+    """What mthp_ext itself took meanwhile, for each cgroup and scan."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """Something that a process does, or khugepaged for it."""
+
+    instructions: int
+    scans: int | None
+    """How often khugepaged came round for that; None where it is not about khugepaged."""
+
+
+@dataclass(frozen=True)
 class Figures:
     """What one kernel's guest measured."""
 
@@ -59,6 +84,10 @@ class Figures:
     """Calls of the program per fault, by place and size."""
     scale: Mapping[tuple[int, str], Scale]
     """By number of cgroups and operation."""
+    holds: Mapping[int, Holds] = field(default_factory=dict)
+    """By number of cgroups."""
+    lives: Mapping[tuple[int, str], Life] = field(default_factory=dict)
+    """By the size that is on, KiB or 0, and what is done."""
 
     def fault(self, arm: Arm, place: Place, kib: int) -> float | None:
         """Instructions per fault, None if that was not measured."""
@@ -82,6 +111,8 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
     release = ""
     runs: dict[Key, list[dict[str, Any]]] = {}
     scale: dict[tuple[int, str], Scale] = {}
+    holds: dict[int, Holds] = {}
+    lives: dict[tuple[int, str], Life] = {}
     for record in records:
         match record["type"]:
             case "begin":
@@ -91,11 +122,21 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
                     raise LabError(Exit.TESTS, f"the guest's clock makes {ticks} ticks per instruction, not 1")
             case "faults":
                 _check_size(record)
-                if record["kib"] != 4 and record["arm"] in _REFUSING:
-                    continue
                 runs.setdefault((record["arm"], record["place"], record["kib"]), []).append(record)
             case "scale":
                 scale[record["cgroups"], record["what"]] = Scale(record["p50"], record["p99"], record["max"])
+            case "life":
+                lives[record["kib"], record["what"]] = Life(record["instructions"], record["scans"])
+            case "holds" if record["count"]:
+                holds[record["cgroups"]] = Holds(
+                    record["count"],
+                    record["p50"],
+                    record["p99"],
+                    record["max"],
+                    record["longest"],
+                    record["of_scan"],
+                    record["used"] / record["cgroups"] / record["scans"],
+                )
     if not release:
         raise LabError(Exit.TESTS, "the guest sent no records")
     faults = {
@@ -109,15 +150,20 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
         for (_, place, kib), cell in runs.items()
         if cell[0]["calls"] is not None
     }
-    return Figures(release, faults, calls, scale)
+    return Figures(release, faults, calls, scale, holds, lives)
 
 
 def merge(parts: Sequence[Figures]) -> Figures:
     """What several guests with the same kernel measured."""
-    whole = Figures(parts[0].release, {}, {}, {})
+    whole = Figures(parts[0].release, {}, {}, {}, {}, {})
     for one in parts:
         whole = Figures(
-            whole.release, {**whole.faults, **one.faults}, {**whole.calls, **one.calls}, {**whole.scale, **one.scale}
+            whole.release,
+            {**whole.faults, **one.faults},
+            {**whole.calls, **one.calls},
+            {**whole.scale, **one.scale},
+            {**whole.holds, **one.holds},
+            {**whole.lives, **one.lives},
         )
     return whole
 

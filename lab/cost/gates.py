@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The figures that a run must reach."""
 
+from collections.abc import Sequence
+
 from lab.cost import plan
 from lab.cost.figures import Figures
+from lab.cost.jumps import Site
 from lab.results import Gate, gate
 
 REPEATS = "<= 2"
 """Instructions between the runs of one cell."""
-REPEATS_SMALL = "<= 7"
-"""The same of the small cgroup: the kernel may find another cgroup's pre-charged pages first, in a place that it draws
+REPEATS_ASKED = "<= 7"
+"""The same of faults that ask: the kernel may find another cgroup's pre-charged pages first, in a place that it draws
 at random."""
 UNATTACHED = "<= 5"
 """Instructions per fault that the patches may add while nothing is attached."""
 EMPTY_CALL = "<= 150"
 DEFAULT_CALL = "<= 400"
 ONE_CALL = "== 1"
+NO_CALL = "== 0"
+UNASKED = "<= 5"
+"""Instructions that a policy may add to a fault that does not ask it."""
+PLACES = ">= 6"
+"""Two where a page fault picks a size, one each where it takes a huge page, writes to a huge zero page or swaps in, and
+one of khugepaged. A compiler that copies code makes more."""
 SCALE_RATIO = "<= 1.5"
 """Of the median above 20,000 cgroups and above 200. An attach that visited them would be a hundred times slower."""
 MKDIR_RATIO = "<= 1.1"
@@ -24,6 +33,16 @@ SCAN_SHARE = "<= 0.05"
 """Of a processor, for looking at 20,000 cgroups once a second."""
 SCAN = "mthp_ext, one second"
 
+LIFE_RATIO = "<= 1.02"
+"""Of a fork or exec, until the process is gone."""
+
+HOLD_NS = "<= 5000000"
+"""For which somebody may hold cgroup_mutex while mthp_ext scans, with 8 processors."""
+HOLDS_OF_SCAN = "== 0"
+SCANNED = ">= 100"
+"""Instructions of mthp_ext for each cgroup and scan: the figures above are of nothing if it does not scan. Looking up
+the state of a cgroup alone takes 40."""
+
 MKDIR_ALONE = "mkdir, no policy"
 MKDIRS = ("mkdir, attached", "mkdir, attached and detached meanwhile", "mkdir, mthp_ext running")
 
@@ -31,20 +50,19 @@ MKDIRS = ("mkdir, attached", "mkdir, attached and detached meanwhile", "mkdir, m
 def repeats(*kernels: Figures) -> list[Gate]:
     """The figures that the others rest on repeat."""
 
-    def largest(*, of_small: bool) -> float | None:
+    def largest(of_kib: int) -> float | None:
         spreads = [
             figure.spread
             for one in kernels
-            for (arm, _, kib), figure in one.faults.items()
-            if kib == 4 and len(figure.each) > 1 and (arm == plan.TINY.name) == of_small
+            for (_, _, kib), figure in one.faults.items()
+            if kib == of_kib and len(figure.each) > 1
         ]
         return max(spreads, default=None)
 
-    name = "4 KiB: largest spread of a cell's runs, instructions"
-    gates = [gate(name, largest(of_small=False), REPEATS)]
-    if (other := largest(of_small=True)) is not None:
-        gates.append(gate(f"{name}, small cgroup", other, REPEATS_SMALL))
-    return gates
+    return [
+        gate(f"{kib} KiB: largest spread of a cell's runs, instructions", largest(kib), bound)
+        for kib, bound in ((4, REPEATS), (plan.ASKED_KIB, REPEATS_ASKED))
+    ]
 
 
 def unattached(patched: Figures, stock: Figures) -> list[Gate]:
@@ -58,19 +76,35 @@ def unattached(patched: Figures, stock: Figures) -> list[Gate]:
     return gates
 
 
-def calls(patched: Figures) -> list[Gate]:
-    """What one call costs at depth 4, and that a fault of 4 KiB makes one."""
-    plain, small = plan.PLAIN[4], plan.SMALL[4]
-    count = patched.calls.get((plain.name, 4))
-
-    def cost(arm: plan.Arm, place: plan.Place) -> float | None:
-        return patched.per_call(arm, plan.NONE, place, 4, count)
-
+def places(sites: Sequence[Site]) -> list[Gate]:
+    """Where the kernel asks for policies, it passes a nop while there are none."""
     return [
-        gate("calls per fault of 4 KiB, depth 4", count, ONE_CALL),
-        gate("empty program, depth 4: instructions per call", cost(plan.EMPTY, plain), EMPTY_CALL),
-        gate("default policy, depth 4: instructions per call", cost(plan.ADAPTIVE, plain), DEFAULT_CALL),
-        gate("default policy, small cgroup, depth 4: instructions per call", cost(plan.TINY, small), DEFAULT_CALL),
+        gate("places that ask whether a policy is attached", len(sites), PLACES),
+        gate("... where anything but a nop stands while none is", sum(not one.is_nop for one in sites), "== 0"),
+    ]
+
+
+def calls(patched: Figures) -> list[Gate]:
+    """What one call costs at depth 4, that a folio makes one, and that a fault which can have none makes none."""
+    plain, kib = plan.PLAIN[4], plan.ASKED_KIB
+    count = patched.calls.get((plain.name, kib))
+
+    def cost(arm: plan.Arm) -> float | None:
+        return patched.per_call(arm, plan.NONE, plain, kib, count)
+
+    # A refused fault gets a small page, so it is compared with one that a program refused that costs as much as the
+    # empty one.
+    empty, above = cost(plan.EMPTY), patched.extra(plan.TINY, plan.REFUSE, plan.SMALL[4], kib)
+    refusal = None if empty is None or above is None else empty + above
+    unasked = patched.extra(plan.ADAPTIVE, plan.NONE, plain, 4)
+    return [
+        gate("calls per fault of 4 KiB that no folio fits, depth 4", patched.calls.get((plain.name, 4)), NO_CALL),
+        gate(f"calls per folio of {kib} KiB, depth 4", count, ONE_CALL),
+        gate("calls per folio of 64 KiB, depth 4", patched.calls.get((plain.name, 64)), ONE_CALL),
+        gate("default policy, depth 4: instructions added to a fault that does not ask", unasked, UNASKED),
+        gate("empty program, depth 4: instructions per call", empty, EMPTY_CALL),
+        gate("default policy, depth 4: instructions per call", cost(plan.ADAPTIVE), DEFAULT_CALL),
+        gate("default policy, small cgroup, depth 4: instructions per call", refusal, DEFAULT_CALL),
     ]
 
 
@@ -101,3 +135,25 @@ def scale(patched: Figures) -> list[Gate]:
     share = ratio(median(many, SCAN), 1e9)
     gates.append(gate(f"{SCAN}, {many:,} cgroups: share of a processor", share, SCAN_SHARE))
     return gates
+
+
+def lives(patched: Figures, stock: Figures) -> list[Gate]:
+    """What processes pay for being known to khugepaged where smaller sizes alone are on."""
+    found = []
+    for what in plan.LIVES:
+        mine, its = patched.lives.get((64, what)), stock.lives.get((64, what))
+        ratio = mine.instructions / its.instructions if mine and its else None
+        found.append(gate(f"{what}, 64 KiB on: patched / unpatched", ratio, LIFE_RATIO))
+    return found
+
+
+def holds(patched: Figures) -> list[Gate]:
+    """A scan keeps nobody from making cgroups."""
+    many = plan.CGROUPS[-1]
+    found = patched.holds.get(many)
+    name = f"cgroup_mutex, 8 CPUs, {many:,} cgroups"
+    return [
+        gate(f"{name}: longest hold, ns", found.most if found else None, HOLD_NS),
+        gate(f"{name}: holds by mthp_ext", found.of_scan if found else None, HOLDS_OF_SCAN),
+        gate(f"{name}: instructions of mthp_ext for each of them", found.used if found else None, SCANNED),
+    ]

@@ -21,7 +21,7 @@ def run(kernel: Kernel, plan: Plan, name: str) -> Figures:
         programs=[hook, mthp_ext],
         data={_PLAN: plan.document(mthp_ext)},
         memory_mib=3072 if plan.cgroups else 1024,
-        cpus=1,
+        cpus=plan.cpus,
         mode=Mode.ICOUNT,
         timeout_s=1800,
         name=name,
@@ -39,5 +39,9 @@ def _show(record: dict[str, Any]) -> None:
                 f"{record['p50']:>9,} instructions",
                 flush=True,
             )
+        case "holds":
+            print(f"  {record['cgroups']:6,} cgroups  longest hold of cgroup_mutex: {record['max']:,}", flush=True)
+        case "life":
+            print(f"  {record['kib']:4} KiB on  {record['what']}: {record['instructions']:,}", flush=True)
         case "scale":
             print(f"  {record['cgroups']:6,} cgroups  {record['what']}: {record['p50']:,}", flush=True)

@@ -6,8 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 DEPTHS = (1, 4, 8)
-SIZES_KIB = (4, 64, 2048)
+SIZES_KIB = (4, 16, 64, 2048)
+"""Of faults. Those of 4 KiB ask no policy: a large folio is on, but does not fit. The others ask once each."""
+ASKED_KIB = 16
+"""The smallest large folio: of its faults a request is the largest part."""
 REPEATS = 3
+LIVES = ("fork and exit", "exec and exit, small", "exec and exit, room for a huge page")
+"""What processes are timed at, as the guest's program calls it."""
+KHUGEPAGED = "khugepaged"
+SETTINGS_KIB = (0, 64, 2048)
+"""The size that is on meanwhile."""
 CGROUPS = (200, 20_000)
 """Attaching is timed above this many cgroups."""
 
@@ -43,7 +51,7 @@ class Arm:
     name: str
     label: str
     policy: str
-    """none, empty or count (the yardstick programs), ext (mthp_ext run)."""
+    """none, empty, refuse or count (the yardstick programs), ext (mthp_ext run)."""
     args: tuple[str, ...] = ()
     """Arguments of `mthp_ext run`."""
     at: str = "root"
@@ -51,7 +59,7 @@ class Arm:
     places: tuple[Place, ...] = tuple(PLAIN.values())
     sizes_kib: tuple[int, ...] = SIZES_KIB
     refuses: bool = False
-    """No fault of it may get a large folio: faults of other sizes only prove that."""
+    """No fault of it may get a large folio. Such a fault is compared with one that another program refused."""
 
 
 NONE = Arm("none", "nothing attached", "none", places=PLACES)
@@ -59,8 +67,16 @@ EMPTY = Arm("empty", "empty program", "empty")
 COUNT = Arm("count", "counting program", "count")
 ADAPTIVE = Arm("adaptive", "adaptive (default)", "ext")
 LIMITS = Arm("adaptive-limits", "adaptive, limit at every level", "ext", places=tuple(LIMITED.values()))
+REFUSE = Arm(
+    "refuse", "program that refuses", "refuse", places=tuple(SMALL.values()), sizes_kib=(ASKED_KIB,), refuses=True
+)
 TINY = Arm(
-    "adaptive-small", "adaptive, small cgroup", "ext", places=tuple(SMALL.values()), sizes_kib=(4, 64), refuses=True
+    "adaptive-small",
+    "adaptive, small cgroup, compared with a refusing program",
+    "ext",
+    places=tuple(SMALL.values()),
+    sizes_kib=(ASKED_KIB,),
+    refuses=True,
 )
 ARMS = (
     NONE,
@@ -71,9 +87,12 @@ ARMS = (
     Arm("headroom", "headroom", "ext", args=("--policy", "headroom")),
     ADAPTIVE,
     LIMITS,
+    REFUSE,
     TINY,
     COUNT,
 )
+YARDSTICKS = (NONE, REFUSE, COUNT)
+"""What others are compared with."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +103,11 @@ class Plan:
     repeats: int = REPEATS
     cgroups: tuple[int, ...] = ()
     patched: bool = True
+    holds: bool = False
+    """Above that many cgroups, only how long cgroup_mutex is held while mthp_ext scans."""
+    cpus: int = 1
+    lives_kib: tuple[int, ...] = ()
+    """Sizes that are on, one after the other, while fork, exec and khugepaged's scan are measured; 0: none is."""
     places: tuple[Place, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +137,8 @@ class Plan:
             "places": places,
             "arms": arms,
             "cgroups": list(self.cgroups),
+            "holds": self.holds,
+            "lives_kib": list(self.lives_kib),
             "patched": self.patched,
         }
         return json.dumps(whole).encode()
@@ -135,14 +161,25 @@ def unpatched() -> Plan:
     return Plan((replace(NONE, places=tuple(PLAIN.values())),), patched=False)
 
 
+def lives(patched: bool) -> Plan:
+    """What a process pays for being known to khugepaged, in a guest of its own."""
+    return Plan((), patched=patched, lives_kib=SETTINGS_KIB)
+
+
+def holds() -> Plan:
+    """cgroup_mutex, with the processors that a scan has to look at for each cgroup."""
+    return Plan((), cgroups=CGROUPS[-1:], holds=True, cpus=8)
+
+
 def smoke() -> Plan:
     """The gates of the cost of a call alone: a guest of a few seconds, and no unpatched kernel."""
     plain, small = PLAIN[4], SMALL[4]
     arms = (
-        replace(NONE, places=(plain, small), sizes_kib=(4,)),
-        replace(EMPTY, places=(plain,), sizes_kib=(4,)),
-        replace(ADAPTIVE, places=(plain,), sizes_kib=(4,)),
+        replace(NONE, places=(plain,), sizes_kib=(4, ASKED_KIB)),
+        replace(EMPTY, places=(plain,), sizes_kib=(ASKED_KIB,)),
+        replace(ADAPTIVE, places=(plain,), sizes_kib=(4, ASKED_KIB)),
+        replace(REFUSE, places=(small,)),
         replace(TINY, places=(small,)),
-        replace(COUNT, places=(plain,), sizes_kib=(4,)),
+        replace(COUNT, places=(plain,), sizes_kib=(4, ASKED_KIB, 64)),
     )
     return Plan(arms, repeats=1)

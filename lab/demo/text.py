@@ -62,6 +62,8 @@ def shown(runs: list[Run]) -> Run:
 
 def fate(runs: list[Run]) -> str:
     """What became of a cell that did not serve all requests; empty if it did."""
+    if not runs:
+        return "it was not run"
     run = shown(runs)
     ending = death(run) or (stopped(run) if run.bounded else "")
     if not ending:

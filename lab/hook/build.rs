@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles the two programs that serve as yardsticks.
+//! Compiles the programs that serve as yardsticks.
 
 use std::env;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed=../../bpf/hook.h");
     println!("cargo:rerun-if-changed=../../bpf/kernel.h");
     SkeletonBuilder::new()
         .source("bpf/yardstick.bpf.c")

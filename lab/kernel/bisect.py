@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Builds and boots the series patch by patch: somebody who bisects lands between any two of them."""
 
-import os
 import shutil
 import subprocess
 import time
@@ -31,6 +30,8 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools/lib/bpf/", ("libbpf", "bpftool")),
     ("tools/include/", ("libbpf", "bpftool")),
     ("tools/bpf/bpftool/", ("bpftool",)),
+    # Only `make test` builds these: they want the types and the module of a whole kernel.
+    ("tools/testing/selftests/bpf/", ()),
     ("tools/testing/selftests/", ("selftests",)),
     ("", ("kernel",)),
 )
@@ -99,13 +100,11 @@ class _Steps:
         out.mkdir(exist_ok=True)
         source_dir = self._base.tree / "tools" / directory
         # With OUTPUT the tools build out of tree, as the selftests do.
-        argv = ["make", "-C", str(source_dir), f"-j{len(os.sched_getaffinity(0))}", f"OUTPUT={out}/", "CC=gcc"]
+        argv = ["make", "-C", str(source_dir), proc.make_jobs(), f"OUTPUT={out}/", "CC=gcc"]
         argv += ["CLANG=clang-19", "BPF_CLANG=clang-19", "LLVM_STRIP=llvm-strip-19"]
 
         def make() -> bool:
-            env = {**os.environ, "LC_ALL": "C"}
-            for name in ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE", "DEBUG"):
-                env.pop(name, None)
+            env = proc.outside_make()
             with log.open("wb") as stream:
                 process = proc.start(argv, stdout=stream, stderr=subprocess.STDOUT, env=env, pass_fds=(self._lock,))
                 try:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab import proc, space, terminal
@@ -46,12 +46,34 @@ class Variant:
 DEFAULT = Variant("kernel", keep=4)
 DEBUG = Variant("kernel-debug", fragments=("debug.config",), objects="objects-debug", keep=2, mib=4000)
 """The same code with everything in it that finds errors by itself."""
-STOCK = Variant("kernel-stock", series=False, objects="objects-stock")
-"""The base as it is, to compare with."""
+_JUMP_LABEL = ("jump-label.config",)
+COST = Variant("kernel-cost", fragments=_JUMP_LABEL, objects="objects-cost")
+"""The default kernel with static keys as they are shipped: patched code. For guests whose CPUs share a thread."""
+STOCK = Variant("kernel-stock", fragments=_JUMP_LABEL, series=False, objects="objects-stock")
+"""The base as it is, to compare with COST."""
 MUTANT = Variant("kernel-mutant")
 """The default kernel with one patch more, built in the same trees."""
 DEBUG_MUTANT = Variant("kernel-debug-mutant", fragments=DEBUG.fragments, objects=DEBUG.objects, mib=DEBUG.mib)
 """The kernel for debugging with one patch more, built in the same trees."""
+
+PREEMPTION = {"full": "preempt.config", "rt": "rt.config"}
+"""Other models of preemption than the usual one, which is lazy: name -> fragment."""
+
+
+def preempted(variant: Variant, model: str) -> Variant:
+    """`variant` with another model of preemption, one of PREEMPTION; itself for an empty name."""
+    if not model:
+        return variant
+    if model not in PREEMPTION:
+        raise LabError(Exit.USAGE, f"there is no model of preemption {model!r}; there are: {', '.join(PREEMPTION)}")
+    return replace(
+        variant,
+        name=f"{variant.name}-{model}",
+        fragments=(*variant.fragments, PREEMPTION[model]),
+        # Next to nothing is the same in two models, so that one tree takes turns rather than twice the space.
+        objects=f"{variant.objects}-preempt",
+        keep=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -85,6 +107,10 @@ class Kernel:
     def release(self) -> str:
         """What uname -r says in the guest."""
         return (self.directory / "release").read_text().strip()
+
+    def has(self, option: str) -> bool:
+        """Is CONFIG_`option` set?"""
+        return config.has(self.config.read_text(), option)
 
 
 def key(base: str, patches: Sequence[Patch], fragments: Sequence[bytes], compiler: str) -> str:
@@ -140,7 +166,7 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
 def _make(kernel: Kernel) -> list[str]:
     # Fixed, so that equal inputs give an equal image.
     names = ["KBUILD_BUILD_TIMESTAMP=2026-01-01", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab"]
-    return ["make", "-C", str(kernel.tree), f"O={kernel.objects}", f"-j{len(os.sched_getaffinity(0))}", *names]
+    return ["make", "-C", str(kernel.tree), f"O={kernel.objects}", proc.make_jobs(), *names]
 
 
 def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
@@ -149,9 +175,7 @@ def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
     if marker.exists():
         _drop_unfinished(kernel.objects, marker.stat().st_mtime)
     marker.touch()
-    env = {**os.environ, "LC_ALL": "C", "KBUILD_VERBOSE": "0"}
-    for name in ("MAKEFLAGS", "MAKELEVEL", "DEBUG"):
-        env.pop(name, None)
+    env = {**proc.outside_make(), "KBUILD_VERBOSE": "0"}
 
     def make(*targets: str, what: str, append: bool = True) -> None:
         with _LOG.open("ab" if append else "wb") as log:

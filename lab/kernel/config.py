@@ -28,6 +28,11 @@ def parse(text: str) -> dict[str, str]:
     return values
 
 
+def has(text: str, option: str) -> bool:
+    """Is CONFIG_`option` set in a kernel's configuration, to whatever but n?"""
+    return parse(text).get(f"CONFIG_{option}", "n") != "n"
+
+
 def fragments(has_series: bool) -> list[Path]:
     """The fragments to merge, in order."""
     found = [FRAGMENT]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """An object tree in which checks compile parts of the kernel, and questions about what kbuild makes of it."""
 
-import os
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -63,12 +62,10 @@ class Kbuild:
         """Runs make; its output goes to `log`. Whether it succeeded."""
         self.objects.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
-        env = {**os.environ, "LC_ALL": "C", "KBUILD_VERBOSE": "0"}
-        for name in ("MAKEFLAGS", "MAKELEVEL", "DEBUG", "DIR", "BASE"):
-            env.pop(name, None)
-        jobs = f"-j{len(os.sched_getaffinity(0))}"
+        env = {**proc.outside_make(), "KBUILD_VERBOSE": "0"}
         names = ["KBUILD_BUILD_TIMESTAMP=2026-01-01", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab"]
-        argv = ["make", "-C", str(self.tree), f"O={self.objects}", jobs, *names, *self.variables, *arguments]
+        argv = ["make", "-C", str(self.tree), f"O={self.objects}", proc.make_jobs()]
+        argv += [*names, *self.variables, *arguments]
         with log.open("wb") as out:
             process = proc.start(argv, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(self.lock,))
             try:

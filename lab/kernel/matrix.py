@@ -151,8 +151,9 @@ def _boot(row: Row, build: Kbuild, lab: dict[str, str]) -> None:
     row.problems += warnings(log.read_text(errors="replace"))
     kernel = Kernel(build.objects / "arch/x86/boot", "", build.tree, build.objects)
     selftests = guest.build_selftests(kernel)
+    mode, _ = accel.of_image(kernel.image, build.objects / ".config")
     for program in row.case.boots:
-        job = selftests.job(program, kernel, accel.best(kernel.image)[0], name=f"matrix-{row.case.name}-{program}")
+        job = selftests.job(program, kernel, mode, name=f"matrix-{row.case.name}-{program}")
         suite = guest.judge(program, vm.run(job), tap.parse)
         row.tests += [f"{program} {test.name}: {test.status}" for test in suite.tests]
         row.problems += [

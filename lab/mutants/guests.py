@@ -13,7 +13,7 @@ from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.mutants.judge import Seen
 from lab.mutants.patches import Catch, How, Mutant
-from lab.testing import guest, tap
+from lab.testing import bpftests, guest, tap
 from lab.testing.guest import SelftestBoot, Selftests
 from lab.vm import Mode, Verdict
 
@@ -37,7 +37,7 @@ def _programs(catches: Iterable[Catch]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for catch in catches:
         # The harness selects by the name behind the fixture's.
-        name = catch.test.rpartition(".")[2]
+        name = catch.test if catch.program == bpftests.PROGRAM else catch.test.rpartition(".")[2]
         if catch.how is not How.BUILD and name not in found.setdefault(catch.program, []):
             found[catch.program].append(name)
     return found
@@ -48,14 +48,21 @@ def run(kernel: Kernel, selftests: Selftests, catches: Iterable[Catch], mode: Mo
 
     def one(item: tuple[str, list[str]]) -> Seen:
         program, tests = item
-        selftest, _, suffix = program.partition("-")
-        usual = guest.SELFTEST_BOOTS.get(selftest, {}).get(suffix, SelftestBoot())
-        boot = replace(usual, only=tuple(tests))
-        job = selftests.job(selftest, kernel, mode, boot, f"mutant-{program}", _TIMEOUT_S[debug])
+        parse = tap.parse
+        if program == bpftests.PROGRAM:
+            # The module is built for a kernel, and the mutant is another one.
+            in_bpf = bpftests.build(kernel, selftests.directory)
+            job = in_bpf.job(kernel, mode, tests, f"mutant-{program}", _TIMEOUT_S[debug])
+            parse = bpftests.parse
+        else:
+            selftest, _, suffix = program.partition("-")
+            usual = guest.SELFTEST_BOOTS.get(selftest, {}).get(suffix, SelftestBoot())
+            boot = replace(usual, only=tuple(tests))
+            job = selftests.job(selftest, kernel, mode, boot, f"mutant-{program}", _TIMEOUT_S[debug])
         if debug:
             job = replace(job, memory_mib=soak.MEMORY_MIB, append=f"{job.append} {soak.APPEND}".strip())
         outcome = vm.run(job)
-        suite = guest.judge(program, outcome, tap.parse)
+        suite = guest.judge(program, outcome, parse)
         ended = outcome.verdict in (Verdict.PASSED, Verdict.FAILED)
         splats = len(outcome.splats) + (outcome.verdict is Verdict.PANIC)
         return Seen(program, {test.name: test.status for test in suite.tests}, splats, ended)

@@ -3,8 +3,9 @@
 
 Rule: hup-at-rmdir B9           rules of RULES, the first of them first in reports
 Breaks: what is wrong then      one line
-Caught-by: PROGRAM TEST         fails; PROGRAM is a selftest (with its boot: mthp_psi-off), tests/PROGRAM.rs, or
-                                mthp_ext for its unit tests
+Caught-by: PROGRAM TEST         fails; PROGRAM is a selftest (with its boot: mthp_psi-off), test_progs for the
+                                one in selftests/bpf (struct_ops_cgroup/rmdir), tests/PROGRAM.rs, or mthp_ext
+                                for its unit tests
 Caught-by: splat PROGRAM TEST   the kernel complains or panics while the test runs
 Caught-by: config-matrix CASE   does not build with the options of that case
 Kernel: debug                   needs the kernel with KASAN and lockdep; without the line the usual one
@@ -27,15 +28,25 @@ RULES: dict[str, str] = {
     "and-over-ancestors": "every policy on the path from the root is asked about what those above it left",
     "delegation": "a policy below keeps nobody above from attaching",
     "cgroup-of-the-mm": "the cgroup is that of the mm's owner, not of the current task",
+    "asked-last": "only what fits the mapping and the range is asked about",
     "reason-passed": "the policy learns the reason, and each reason asks",
+    "flags-passed": "of the mapping the policy learns that it was advised, and nothing else",
+    "attachment-passed": "each call gets the cgroup that its link is attached to",
+    "refusals-counted": "refusals are counted for each size that policies take away",
+    "requests-traced": "each request is traced, with the cgroup of the policy that narrowed it last",
+    "guards-beside-faults": "a fault does not mind guards that are installed beside it",
+    "private-file-swap-in": "what is swapped in to a private mapping of a file is asked about",
     "smaps-not-asked": "THPeligible tells the configuration",
     "anonymous-only": "shared memory and files have no policy",
     "precedence": "prctl, madvise and sysfs come first",
     "one-per-cgroup": "a second policy for a cgroup is refused with EEXIST",
     "no-memory-controller": "a cgroup without the memory controller is refused with ENODEV",
     "cgroup-required": "only links with the flag and a cgroup, and no unknown flags",
+    "may-write": "links are made and updated by those who may write the cgroup",
+    "type-by-itself": "callbacks of a type hold nothing of the cgroup core, and one waits for none of another type",
     "verifier": "programs that sleep and ops without the operation are refused",
-    "static-key": "the key is on exactly while a policy is attached",
+    "static-key": "the key is on while a policy is attached",
+    "key-deferred": "policies that come and go do not patch the text of the kernel each time",
     "rcu-order": "pointer cleared, grace period, then free; read and used in one RCU section",
     "lifetime": "a link that is detached or refused leaves nothing behind in the cgroup",
     "hup-at-rmdir": "removing a cgroup detaches its links and raises EPOLLHUP",
@@ -43,14 +54,24 @@ RULES: dict[str, str] = {
     "update-atomic": "replacing a policy leaves no moment without one",
     "id-cleared": "fdinfo and link info show the cgroup until the link is detached",
     "khugepaged-registration": "an mm is registered by the configuration, whatever its faults may use",
+    "reclaim-asks": "reclaim asks about each large folio it finds in use, and splits what is refused, nothing else",
+    "reclaim-spares": "unused, mlocked, pinned, lazily freed folios and MADV_PAGEOUT are not asked about at reclaim",
+    "reclaim-cgroup": "at reclaim the cgroup is the one that the folio is charged to",
+    "reclaim-paced": "reclaim splits no more until it has looked at the pages of what it split last",
+    "reclaim-counted": "used folios are counted for each size, splits in vmstat and in the cgroup",
     "bounds": "a state without a total reads as 0",
     "psi-flush": "a flush brings the totals up to date",
-    "psi-off": "the kfuncs do nothing where pressure is not tracked",
+    "stall-kept": "every stall counts, whatever was before, and however often somebody samples",
+    "psi-off": "the kfuncs do nothing where pressure is not tracked, and the flush says so",
+    "blind": "a cgroup whose pressure is not tracked goes by the verdict of the cgroup above",
     "unknown-reason": "a reason that the program does not know passes unchanged",
+    "kept-by-less": "a folio in use stays where no more of its size would be given, until memory is short",
+    "wanted-has-to-fit": "advised memory gets what fits, and no more",
     "baseline": "the first sample of a stall total is history",
     "no-flapping": "a verdict that is soon back takes longer to fall each time",
     "empty-cgroup": "a cgroup without processes is not small",
-    "bounded-retry": "reading the iterator ends whatever it answers",
+    "whole-scan": "a scan visits every cgroup once, however many calls and lists it takes",
+    "bounded-retry": "a scan ends whatever the kernel answers",
     "overflow": "sizes are refused before they wrap",
     "errno-kept": "the errno of a refused trigger is the one that is reported",
 }
@@ -66,13 +87,15 @@ BUGS: dict[str, str] = {
     "B7": "a cgroup without processes was forced to base pages",
     "B8": "it did not build without PSI",
     "B9": "a missing link was dereferenced",
-    "B10": "a failing read() of the iterator was repeated for ever",
+    "B10": "a failing read() of the proposal's iterator was repeated for ever",
     "B11": "a size in MB wrapped at 32 bits",
     "B12": "the errno of a refused trigger was lost",
 }
 """Bugs that reviewers found in the public proposal. Each has a mutant that brings it back."""
 
-OPEN: dict[str, str] = {}
+OPEN: dict[str, str] = {
+    "private-file-swap-in": "no file system of the lab's kernel has huge_fault, without which only base pages come in",
+}
 """Rules and bugs without a mutant, and why."""
 
 _FIELD = re.compile(r"^([A-Z][A-Za-z-]+): +(.+)$")

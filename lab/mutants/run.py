@@ -41,7 +41,7 @@ class _Usual:
 
 def _prepare(debug: bool) -> _Usual:
     kernel = build.ensure(variant=build.DEBUG if debug else build.DEFAULT)
-    return _Usual(kernel, accel.best(kernel.image)[0], guest.build_selftests(kernel))
+    return _Usual(kernel, accel.of(kernel)[0], guest.build_selftests(kernel))
 
 
 def _usual(rows: list[Row], debug: bool) -> _Usual:

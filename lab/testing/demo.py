@@ -33,7 +33,7 @@ def run(kernel: Kernel) -> Suite:
 
     for arm in _ARMS:
         runs = table.runs("max", arm)
-        fate = text.fate(runs) or "it was not run"
+        fate = text.fate(runs) or "it did not finish"
         check(f"{arm} serves every request", bool(runs) and all(one.finished for one in runs), fate)
     policy = table.runs("max", "mthp_ext")
     check("the policy narrows under a limit", any(one.flips for one in policy), "no decision was reported")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tests that need the patched kernel: its selftests and the end-to-end tests of mthp_ext, in VMs."""
 
-import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import stock
 from lab.kernel.build import Kernel
 from lab.paths import BUILD, REPO, documents
-from lab.testing import libtest, tap
+from lab.testing import bpftests, libtest, tap
 from lab.testing.host import RustTest
 from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode, Outcome, Verdict
@@ -36,6 +35,8 @@ class Boot:
 
 PAGES = "e2e_docs"
 """The test program that runs the commands of the pages for users."""
+EXAMPLES = "e2e_examples"
+"""The test program that runs the example policies of the series."""
 
 BOOTS: dict[str, Boot] = {
     "e2e": Boot(),
@@ -69,6 +70,7 @@ class SelftestBoot(Boot):
 
     only: tuple[str, ...] = ()
     """Names of tests (of the fixture's: `child_attaches_first`); empty: all."""
+    cpus: int = 2
 
 
 SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
@@ -79,7 +81,10 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
     },
     "mthp_nomemcg": {
         # The test mounts the v1 memory hierarchy itself, which v2 must not have taken.
-        "v1": SelftestBoot(env={"LAB_CONTROLLERS": "cpu pids"}, only=("v1_memory_is_refused",)),
+        "v1": SelftestBoot(
+            env={"LAB_CONTROLLERS": "cpu pids"},
+            only=("v1_memory_is_refused", "root_policy_outlives_memory"),
+        ),
         "off": SelftestBoot(
             append="cgroup_disable=memory",
             env={"LAB_CONTROLLERS": "cpu pids"},
@@ -95,9 +100,41 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
                 "flush_storm_disturbs_nothing",
                 "flush_storm_loses_no_short_stalls",
                 "stall_with_cgroup_pressure_off",
+                "stall_of_one_cpu_of_several",
+                "stall_without_a_clock",
             )
         ),
+        "1cpu": SelftestBoot(cpus=1, only=("stall_of_one_cpu_of_several", "stall_without_a_clock")),
+        "8cpu": SelftestBoot(cpus=8, only=("stall_of_one_cpu_of_several", "stall_without_a_clock")),
         "off": SelftestBoot(append="psi=0", only=("stall_with_psi_off", "stall_of_states_out_of_bounds")),
+    },
+    "mthp_reclaim": {
+        "": SelftestBoot(
+            only=(
+                "hot_is_split",
+                "hot_stays_when_allowed",
+                "cold_is_not_asked_about",
+                "advice_counts_at_reclaim",
+                "mlocked_is_not_asked_about",
+                "zeroes_are_freed",
+                "pinned_is_not_asked_about",
+                "shared_by_fork",
+                "lazily_freed_is_not_asked_about",
+                "pageout_does_not_ask",
+                "shared_memory_is_not_asked_about",
+                "the_charged_cgroup_is_asked",
+                "memory_outlives_its_cgroup",
+                "swap_off",
+                "each_size",
+                "khugepaged_does_not_undo_it",
+                "splits_are_paced",
+                "promoted_is_asked_about",
+                "promoted_starts_again",
+                "reclaim_is_traced",
+            )
+        ),
+        # Once it was enabled, nothing is swapped in at once until the next boot.
+        "zswap": SelftestBoot(append="zswap.enabled=1", only=("zswap",)),
     },
 }
 """Boots of the selftest programs that need other than one usual guest: program -> what the run is called after
@@ -132,6 +169,7 @@ class Selftests:
             programs=[path],
             files=files,
             memory_mib=1536,
+            cpus=boot.cpus,
             mode=mode,
             timeout_s=timeout_s,
             append=boot.append,
@@ -147,12 +185,10 @@ def build_selftests(kernel: Kernel) -> Selftests:
         raise LabError(Exit.BUILD, f"the series has no selftests: {source} is missing")
     out = BUILD / "selftests" / kernel.tree.parent.name
     out.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, "LC_ALL": "C"}
-    for name in ("MAKEFLAGS", "MAKELEVEL", "DIR", "BASE"):
-        env.pop(name, None)
+    env = proc.outside_make()
     make = ["make", "-C", str(source), f"OUTPUT={out}", "CC=gcc", "CLANG=clang-19", "BPF_CLANG=clang-19"]
     what = "building the kernel selftests"
-    proc.run([*make, f"-j{len(os.sched_getaffinity(0))}"], log=BUILD / "log" / "selftests.log", what=what, env=env)
+    proc.run([*make, proc.make_jobs()], log=BUILD / "log" / "selftests.log", what=what, env=env)
     # "COLLECTION:PROGRAM", one a line, is how kselftest's runners learn of the programs.
     log = BUILD / "log" / "selftests-list.log"
     proc.run([*make, "-s", "COLLECTION=mthp", "emit_tests"], log=log, what="listing the kernel selftests", env=env)
@@ -162,15 +198,47 @@ def build_selftests(kernel: Kernel) -> Selftests:
     return Selftests(out, names)
 
 
+def build_examples(kernel: Kernel) -> Path:
+    """Builds the example policies of the series as their README says; the program that loads them."""
+    source = kernel.tree / "tools" / "mm" / "bpf_mthp"
+    if not (source / "Makefile").exists():
+        raise LabError(Exit.BUILD, f"the series has no example policies: {source} is missing")
+    out = BUILD / "examples" / kernel.tree.parent.name
+    out.mkdir(parents=True, exist_ok=True)
+    make = ["make", "-C", str(source), f"OUTPUT={out}/", f"VMLINUX_BTF={kernel.vmlinux}", "CC=gcc", "CLANG=clang-19"]
+    what = "building the example policies"
+    proc.run(
+        [*make, proc.make_jobs()],
+        log=BUILD / "log" / "examples.log",
+        what=what,
+        env=proc.outside_make(),
+    )
+    return out / "mthp_policy"
+
+
+_WITHOUT_HOOK = ("mthp_psi",)
+"""Selftest programs about parts of the series that a kernel has without transparent hugepages, too."""
+
+
+def meant_for(kernel: Kernel, built: Selftests) -> list[str]:
+    """The programs that have something to test on `kernel`."""
+    if kernel.has("BPF_TRANSPARENT_HUGEPAGE"):
+        return list(built.names)
+    return [name for name in built.names if name in _WITHOUT_HOOK]
+
+
 def selftests(kernel: Kernel, mode: Mode) -> list[Run]:
-    """A run for each selftest program of the series, or several where it has several boots."""
+    """A run for each selftest program of the series, or several where it has several boots; then that of
+    selftests/bpf."""
     built = build_selftests(kernel)
     runs = []
-    for program in built.names:
+    for program in meant_for(kernel, built):
         for suffix, boot in SELFTEST_BOOTS.get(program, {"": SelftestBoot()}).items():
             name = f"{program}-{suffix}" if suffix else program
             job = built.job(program, kernel, mode, boot, f"test-{name}")
             runs.append(Run(f"kernel/{name}", job, tap.parse))
+    in_bpf = bpftests.build(kernel, built.directory)
+    runs.append(Run(f"kernel/{bpftests.PROGRAM}", in_bpf.job(kernel, mode), bpftests.parse))
     return runs
 
 
@@ -233,7 +301,12 @@ def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
     binary = programs.mthp_ext()
     job = _program(kernel.image, test, mode, f"test-{test.name}")
     job = replace(job, programs=[*job.programs, binary], env={"MTHP_EXT_BIN": str(binary), **job.env})
-    return Run(f"vm/{test.name}", _with_pages(job) if test.name == PAGES else job, libtest.parse)
+    if test.name == PAGES:
+        job = _with_pages(job)
+    elif test.name == EXAMPLES:
+        loader = build_examples(kernel)
+        job = replace(job, programs=[*job.programs, loader], env={"MTHP_POLICY_BIN": str(loader), **job.env})
+    return Run(f"vm/{test.name}", job, libtest.parse)
 
 
 def _with_pages(job: vm.Job) -> vm.Job:
@@ -283,6 +356,11 @@ def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Su
     """Runs everything, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
     return together([*(partial(_alone, this) for this in runs), partial(_all_before, rust, mode)], done)
+
+
+def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
+    """Runs the selftests alone, as `run` does."""
+    return together([partial(_alone, this) for this in selftests(kernel, mode)], done)
 
 
 def _alone(this: Run) -> list[Suite]:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from lab import accel, results, setup
+from lab import accel, results, setup, soak
 from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
@@ -16,7 +16,9 @@ from lab.testing.result import Status, Suite, Test, total
 
 _DETAIL_LINES = 30
 _print_lock = threading.Lock()
-PARTS = ("lint", "host", "vm", "sample", "soak", "debug")
+PARTS = ("lint", "host", "vm", "sample", "kernel", "soak", "debug")
+_PREEMPTED = ("kernel", "soak", "debug")
+"""Those that can be run on a kernel with another model of preemption."""
 _USUAL = ("lint", "host", "vm")
 """Without the kernel for debugging, which takes as long to build as all the rest: `make test-debug`."""
 _SAMPLE = ("memcached/none", "mixed/host", "kernbench/none")
@@ -75,7 +77,7 @@ def _checkpatch(suites: list[Suite]) -> None:
 def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     kernel = build.ensure()
     _checkpatch(suites)
-    mode, why = accel.best(kernel.image)
+    mode, why = accel.of(kernel)
     print(f"test: in guests, {mode} ({why})", flush=True)
     suites += guest.run(kernel, rust, mode, _show)
     print("test: the cost of a call", flush=True)
@@ -107,23 +109,46 @@ def _sample(suites: list[Suite]) -> Kernel:
     return kernel
 
 
-def _debug(suites: list[Suite], parts: list[str]) -> None:
-    kernel = build.ensure(variant=build.DEBUG)
-    mode, why = accel.best(kernel.image)
+def _kernel(suites: list[Suite], preempt: str) -> tuple[Kernel, str]:
+    """The selftests of the series alone."""
+    kernel = build.ensure(variant=build.preempted(build.DEFAULT, preempt))
+    mode, why = accel.of(kernel)
+    print(f"test: the kernel selftests, {mode} ({why})", flush=True)
+    suites += guest.run_selftests(kernel, mode, _show)
+    return kernel, mode
+
+
+def _debug(suites: list[Suite], parts: list[str], preempt: str) -> None:
+    if preempt == "rt" and "soak" in parts:
+        raise LabError(Exit.USAGE, soak.NOTHING_TO_SOAK)
+    kernel = build.ensure(variant=build.preempted(build.DEBUG, preempt))
+    mode, why = accel.of(kernel)
     print(f"test: on the kernel for debugging, {mode} ({why})", flush=True)
     suites += debug.run(kernel, mode, "debug" in parts, "soak" in parts, _show)
 
 
-def test(only: list[str] | None = None) -> int:
-    """The usual parts (or `only` some of PARTS); 1 if a test failed or none ran."""
-    parts = only or list(_USUAL)
+def _check_parts(parts: list[str], preempt: str) -> None:
     for part in parts:
         if part not in PARTS:
             raise LabError(Exit.USAGE, f"there is no part {part!r}; there are: {', '.join(PARTS)}")
+        if preempt and part not in _PREEMPTED:
+            there = ", ".join(_PREEMPTED)
+            raise LabError(
+                Exit.USAGE, f"part {part} is for the usual kernel; with PREEMPT={preempt} there are: {there}"
+            )
+    if preempt:
+        build.preempted(build.DEFAULT, preempt)
+
+
+def test(only: list[str] | None = None, preempt: str = "") -> int:
+    """The usual parts (or `only` some of PARTS); 1 if a test failed or none ran. `preempt`: on a kernel with that
+    model of preemption."""
+    parts = only or list(_USUAL)
+    _check_parts(parts, preempt)
     need = setup.Need.PROGRAM
     need |= setup.Need.LINT if "lint" in parts else setup.Need(0)
     need |= setup.Need.BENCH if {"vm", "sample"} & set(parts) else setup.Need(0)
-    need |= setup.Need.KERNEL | setup.Need.VM if {"soak", "debug"} & set(parts) else setup.Need(0)
+    need |= setup.Need.KERNEL | setup.Need.VM if set(_PREEMPTED) & set(parts) else setup.Need(0)
     setup.ensure(need)
     suites: list[Suite] = []
     kernel: Kernel | None = None
@@ -154,9 +179,14 @@ def test(only: list[str] | None = None) -> int:
             kernel, mode = _sample(suites), "icount"
         except LabError as error:
             _part("sample", suites, error)
+    if "kernel" in parts:
+        try:
+            kernel, mode = _kernel(suites, preempt)
+        except LabError as error:
+            _part("kernel", suites, error)
     if "debug" in parts or "soak" in parts:
         try:
-            _debug(suites, parts)
+            _debug(suites, parts, preempt)
         except LabError as error:
             _part("debug", suites, error)
     return _close(suites, kernel, mode)
@@ -189,7 +219,7 @@ def docs(pages: list[str]) -> int:
     _show(suites[0])
     if any("```console guest" in (REPO / page).read_text() for page in pages):
         kernel = build.ensure()
-        mode, why = accel.best(kernel.image)
+        mode, why = accel.of(kernel)
         print(f"docs: in a guest, {mode} ({why})", flush=True)
         suites.append(guest.pages(kernel, rust[guest.PAGES], mode, pages))
         _show(suites[1])

@@ -2,11 +2,12 @@
 """The arithmetic of the hook's cost, its gates, and the look into the kernel, on made-up records."""
 
 import json
+import struct
 import unittest
 from pathlib import Path
 from typing import Any
 
-from lab.cost import disasm, gates, plan, text
+from lab.cost import disasm, gates, jumps, plan, symbols, text
 from lab.cost.figures import Figures, collect, merge
 from lab.errors import LabError
 
@@ -22,7 +23,7 @@ def fault(arm: plan.Arm, place: plan.Place, kib: int, p50: int, **more: Any) -> 
         "kib": kib,
         "repeat": 0,
         "faults": 100,
-        "large": 0 if kib == 4 else 100,
+        "large": 0 if kib == 4 or arm.refuses else 100,
         "calls": None,
         "total": p50 * 100 + 1000,
         "p10": p50 - 1,
@@ -33,18 +34,26 @@ def fault(arm: plan.Arm, place: plan.Place, kib: int, p50: int, **more: Any) -> 
     return whole | more
 
 
-def figures(default: int = 7300, empty: int = 7050, calls: int = 100, base: int = 6900) -> Figures:
-    """A run with every figure that the gates want."""
+ASKED = plan.ASKED_KIB
+
+
+def figures(
+    default: int = 7300, empty: int = 7050, calls: int = 100, base: int = 6900, unasked: int = 6905, vain: int = 0
+) -> Figures:
+    """A run with every figure that the gates want. A refused fault takes 1,000 where an allowed one takes `base`."""
     records: list[dict[str, Any]] = [BEGIN]
     for place in plan.PLAIN.values():
         records += [fault(plan.NONE, place, kib, base) for kib in plan.SIZES_KIB]
     plain, small = plan.PLAIN[4], plan.SMALL[4]
     records += [
-        fault(plan.NONE, small, 4, base),
-        fault(plan.EMPTY, plain, 4, empty),
-        fault(plan.ADAPTIVE, plain, 4, default),
-        fault(plan.TINY, small, 4, default),
-        fault(plan.COUNT, plain, 4, empty + 4, calls=calls),
+        fault(plan.EMPTY, plain, ASKED, empty),
+        fault(plan.ADAPTIVE, plain, ASKED, default),
+        fault(plan.ADAPTIVE, plain, 4, unasked),
+        fault(plan.REFUSE, small, ASKED, 1000 + empty - base),
+        fault(plan.TINY, small, ASKED, 1000 + default - base),
+        fault(plan.COUNT, plain, 4, base, calls=vain),
+        fault(plan.COUNT, plain, ASKED, empty + 4, calls=calls),
+        fault(plan.COUNT, plain, 64, empty + 4, calls=100),
     ]
     return collect(records)
 
@@ -66,10 +75,10 @@ class Arithmetic(unittest.TestCase):
     def test_a_call_is_the_difference_by_the_calls(self) -> None:
         found = figures(empty=7100, calls=200)
         plain = plan.PLAIN[4]
-        self.assertEqual(found.calls[plain.name, 4], 2)
-        self.assertEqual(found.per_call(plan.EMPTY, plan.NONE, plain, 4, 2), 100)
-        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, 4, None))
-        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, 4, 0))
+        self.assertEqual(found.calls[plain.name, ASKED], 2)
+        self.assertEqual(found.per_call(plan.EMPTY, plan.NONE, plain, ASKED, 2), 100)
+        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, ASKED, None))
+        self.assertIsNone(found.per_call(plan.EMPTY, plan.NONE, plain, ASKED, 0))
         self.assertIsNone(found.extra(plan.EMPTY, plan.NONE, plan.PLAIN[8], 4))
 
     def test_a_clock_that_counts_something_else_is_refused(self) -> None:
@@ -81,13 +90,11 @@ class Arithmetic(unittest.TestCase):
 
     def test_faults_of_another_size_are_refused(self) -> None:
         plain = plan.PLAIN[4]
-        for kib, large in ((4, 1), (64, 99), (2048, 0)):
+        for kib, large in ((4, 1), (ASKED, 99), (64, 99), (2048, 0)):
             with self.subTest(kib), self.assertRaisesRegex(LabError, "got a large folio"):
                 collect([BEGIN, fault(plan.NONE, plain, kib, 7000, large=large)])
         with self.assertRaisesRegex(LabError, "got a large folio"):
-            collect([BEGIN, fault(plan.TINY, plan.SMALL[4], 64, 7000)])
-        refused = collect([BEGIN, fault(plan.TINY, plan.SMALL[4], 64, 7000, large=0)])
-        self.assertEqual(refused.faults, {}, "a proof, not a figure")
+            collect([BEGIN, fault(plan.TINY, plan.SMALL[4], ASKED, 7000, large=100)])
         with self.assertRaisesRegex(LabError, "there already"):
             collect([BEGIN, fault(plan.NONE, plain, 4, 7000, p10=4)])
 
@@ -104,7 +111,33 @@ class Gates(unittest.TestCase):
         self.assertEqual(len(self.failing(figures(default=7301))), 2)
         self.assertEqual(len(self.failing(figures(empty=7051))), 1)
         self.assertEqual(len(self.failing(figures(calls=101))), 1)
-        self.assertEqual(len(self.failing(collect([BEGIN]))), 4)
+        self.assertEqual(self.failing(figures(vain=1)), ["calls per fault of 4 KiB that no folio fits, depth 4"])
+        self.assertEqual(len(self.failing(figures(unasked=6906))), 1)
+        self.assertEqual(len(self.failing(collect([BEGIN]))), 7)
+
+    def test_a_refusal_costs_the_empty_program_and_what_is_above_it(self) -> None:
+        found = {one.name: one.value for one in gates.calls(figures(default=7300, empty=7050))}
+        self.assertEqual(found["default policy, small cgroup, depth 4: instructions per call"], 400)
+
+    def test_lives(self) -> None:
+        def lives(instructions: int, what: tuple[str, ...] = plan.LIVES) -> Figures:
+            records = [
+                {"type": "life", "kib": kib, "what": one, "instructions": instructions, "scans": None}
+                for kib in plan.SETTINGS_KIB
+                for one in what
+            ]
+            scan = {"type": "life", "kib": 64, "what": plan.KHUGEPAGED, "instructions": 600, "scans": 3}
+            return collect([BEGIN, *records, scan])
+
+        def ok(patched: Figures) -> list[bool]:
+            return [one.ok for one in gates.lives(patched, lives(1000))]
+
+        self.assertEqual(ok(lives(1020)), [True, True, True])
+        self.assertEqual(ok(lives(1021)), [False, False, False])
+        self.assertEqual(ok(merge([figures(), lives(1000, plan.LIVES[:1])])), [True, False, False])
+        shown = text.lives(lives(1000), collect([BEGIN]))
+        self.assertRegex(shown, r"(?m)^\| fork and exit .* \| +- \| +1,000 \|")
+        self.assertRegex(shown, r"(?m)^\| khugepaged, one round +\| +- \| +- \| +- \| +200 \| +- \| +- \|$")
 
     def test_unattached(self) -> None:
         stock = figures()
@@ -115,16 +148,17 @@ class Gates(unittest.TestCase):
     def test_repeats(self) -> None:
         plain = plan.PLAIN[4]
 
-        def runs(*instructions: int) -> Figures:
-            return collect([BEGIN, *(fault(plan.NONE, plain, 4, p50) for p50 in instructions)])
+        def runs(*instructions: int, kib: int = 4) -> Figures:
+            return collect([BEGIN, *(fault(plan.NONE, plain, kib, p50) for p50 in instructions)])
 
-        self.assertTrue(gates.repeats(runs(6900, 6902))[0].ok)
-        self.assertFalse(gates.repeats(runs(6900, 6902), runs(6900, 6903))[0].ok)
-        self.assertFalse(gates.repeats(runs(6900))[0].ok, "nothing was repeated")
-        small = collect([BEGIN, *(fault(plan.TINY, plan.SMALL[4], 4, p50) for p50 in (7138, 7145))])
-        self.assertEqual([one.ok for one in gates.repeats(runs(6900, 6902), small)], [True, True])
-        more = collect([BEGIN, *(fault(plan.TINY, plan.SMALL[4], 4, p50) for p50 in (7138, 7146))])
-        self.assertEqual([one.ok for one in gates.repeats(runs(6900, 6902), more)], [True, False])
+        def ok(*kernels: Figures) -> list[bool]:
+            return [one.ok for one in gates.repeats(*kernels)]
+
+        asked = runs(7138, 7145, kib=ASKED)
+        self.assertEqual(ok(runs(6900, 6902), asked), [True, True])
+        self.assertEqual(ok(runs(6900, 6902), runs(6900, 6903), asked), [False, True])
+        self.assertEqual(ok(runs(6900, 6902), runs(7138, 7146, kib=ASKED)), [True, False])
+        self.assertEqual(ok(runs(6900)), [False, False], "nothing was repeated")
 
     def scaled(self, attach: int, mkdir: int, scan: int = 40_000_000) -> Figures:
         """Figures above few and many cgroups."""
@@ -151,7 +185,7 @@ class Plans(unittest.TestCase):
     """The guest's job."""
 
     def test_every_place_of_an_arm_is_in_the_plan(self) -> None:
-        for whole in (*plan.plans(), plan.smoke(), plan.unpatched()):
+        for whole in (*plan.plans(), plan.smoke(), plan.unpatched(), plan.holds()):
             self.assertLess(len(whole.places), 7, "see plan.plans()")
             document = json.loads(whole.document(Path("/bin/x")))
             names = {place["name"] for place in document["places"]}
@@ -166,10 +200,23 @@ class Plans(unittest.TestCase):
         parts = [collect([BEGIN, fault(plan.NONE, place, 4, 6900)]) for place in (plain, small)]
         self.assertEqual(set(merge(parts).faults), {("none", "plain4", 4), ("none", "small4", 4)})
 
+    def test_the_scan_holds_no_lock_that_others_wait_for(self) -> None:
+        def judged(most: int, of_scan: int, used: int = 40_000_000) -> list[bool]:
+            record = {"type": "holds", "cgroups": 20_000, "count": 900, "p50": 90_000, "p99": 200_000,
+                      "max": most, "longest": "lab-hook-71", "of_scan": of_scan, "used": used, "scans": 4}  # fmt: skip
+            return [one.ok for one in gates.holds(collect([BEGIN, record]))]
+
+        self.assertEqual(judged(5_000_000, 0), [True, True, True])
+        self.assertEqual(judged(5_001_000, 0), [False, True, True])
+        self.assertEqual(judged(1_000_000, 1), [True, False, True])
+        self.assertEqual(judged(1_000_000, 0, used=1_000_000), [True, True, False], "it has not scanned")
+        nothing = collect([BEGIN, {"type": "holds", "cgroups": 20_000, "count": 0}])
+        self.assertEqual([one.ok for one in gates.holds(nothing)], [False, False, False])
+
     def test_tables_have_a_row_for_every_arm(self) -> None:
         shown = text.faults(figures(), None)
         for arm in plan.ARMS:
-            self.assertEqual(arm.label in shown, arm not in (plan.NONE, plan.COUNT), arm.name)
+            self.assertEqual(arm.label in shown, arm not in plan.YARDSTICKS, arm.name)
         self.assertIn("+400", shown)
         self.assertIn("FAIL", text.judged(gates.scale(figures())))
 
@@ -183,19 +230,72 @@ ffffffff81336559:\tcall   *(%rax)
 ffffffff8133657a:\tdecq   %gs:0x11cea9e(%rip)        # ffffffff82505020 <__preempt_count>
 ffffffff813365a0:\tincq   %gs:0x11e1098(%rip)        # ffffffff82517640 <vm_event_states+0x240>
 ffffffff813365a8:\tjmp    ffffffff81336566 <__bpf_mthp_choose+0x96>
+ffffffff813365b2:\tincq   %gs:-0x7dae6470(%rdx)
+ffffffff813365bc:\tmov    0xfa3514(%rip),%rbp        # ffffffff822d9ae0 <tracepoint_srcu>
+ffffffff813365c3:\tincq   %gs:0x0(%rbp)
+ffffffff813365c8:\tcall   ffffffff81c01230 <__SCT__tp_func_bpf_mthp_choose>
+ffffffff813365cd:\tincq   %gs:0x8(%rbp)
 """
+STATISTICS = range(0xFFFFFFFF82519B80, 0xFFFFFFFF82519B80 + 0x6E0)
+
+
+class Symbols(unittest.TestCase):
+    """What nm says of a kernel."""
+
+    def test_lines_with_and_without_address_and_size(self) -> None:
+        text = "                 U missing\n00000010 T start\n00000020 00000008 d array\n"
+        self.assertEqual(
+            symbols.parse(text), [symbols.Symbol("start", "T", 16, 0), symbols.Symbol("array", "d", 32, 8)]
+        )
+
+
+class Places(unittest.TestCase):
+    """What stands where a static key is asked."""
+
+    def test_entries_are_relative_to_themselves(self) -> None:
+        # The second key has both flags set.
+        table = struct.pack("<iiq", 0x100, 0x140, 0x1000) + struct.pack("<iiq", -0x10, 0, (-0x20) | 3)
+        self.assertEqual(jumps.entries(table, 0x8000), [(0x8100, 0x9008), (0x8000, 0x7FF8)])
+
+    def test_sections_are_those_in_memory(self) -> None:
+        names = b"\0__jump_table\0.bss\0"
+        headers = [(0, 0, 0, 0, 0, 0), (1, 1, 2, 0x9000, 0x300, 32), (14, 8, 3, 0xA000, 0x400, 8), (0, 3, 0, 0, 64, 0)]
+        table = b"".join(struct.pack("<IIQQQQIIQQ", *one, 0, 0, 0, 0) for one in headers)
+        start = 64 + len(names)
+        image = b"\x7fELF\x02".ljust(40, b"\0") + struct.pack("<Q", start)
+        image = image.ljust(58, b"\0") + struct.pack("<HHH", 64, len(headers), 3) + names + table
+        found = jumps.sections(image)
+        self.assertEqual(list(found), ["__jump_table"])
+        self.assertEqual((found["__jump_table"].address, found["__jump_table"].offset), (0x9000, 0x300))
+        with self.assertRaisesRegex(LabError, "ELF"):
+            jumps.sections(b"#!/bin/sh")
+
+    def test_a_jump_fails_the_gate(self) -> None:
+        nop, jump = jumps.Site("f", b"\x0f\x1f\x44\0\0"), jumps.Site("g", b"\xe9\x01\x02\0\0")
+        self.assertEqual([one.ok for one in gates.places([*[nop] * 5, jumps.Site("h", b"\x66\x90abc")])], [True, True])
+        self.assertEqual([one.ok for one in gates.places([*[nop] * 5, jump])], [True, False])
+        self.assertEqual([one.ok for one in gates.places([nop] * 5)], [False, True])
+        self.assertEqual([one.ok for one in gates.places([])], [False, True])
+        self.assertEqual(str(jump), "g: e9 01 02 00 00")
 
 
 class References(unittest.TestCase):
     """What counts as taking a reference."""
 
     def test_the_hook_as_it_is(self) -> None:
-        self.assertEqual(disasm.strangers(HOOK), [])
+        self.assertEqual(disasm.strangers(HOOK, STATISTICS), [])
+
+    def test_an_array_that_is_not_the_statistics(self) -> None:
+        self.assertEqual(len(disasm.strangers(HOOK)), 1)
+        other = HOOK.replace("0x7dae6470", "0x7dae5000")
+        self.assertEqual(disasm.strangers(other, STATISTICS), ["incq   %gs:-0x7dae5000(%rdx)"])
 
     def test_what_css_get_would_leave(self) -> None:
         for line in (
             "ffffffff81336600:\tincq   %gs:(%rax)",
             "ffffffff81336600:\tadd    $0x1,%gs:0x10(%rax)",
+            "ffffffff81336600:\tincq   %gs:0x10(%rbp)",
+            "ffffffff81336600:\tadd    %rdx,%gs:0x0(%rbp)",
             "ffffffff81336600:\tincq   %gs:0x11e1098(%rip)        # ffffffff82517640 <some_refs>",
             "ffffffff81336600:\tlock incq (%rax)",
             "ffffffff81336600:\tlock cmpxchg %rdx,(%rcx)",
@@ -204,4 +304,4 @@ class References(unittest.TestCase):
             "ffffffff81336600:\tjmp    ffffffff81234567 <cgroup_get_e_css>",
         ):
             with self.subTest(line):
-                self.assertEqual(len(disasm.strangers(f"{HOOK}{line}\n")), 1)
+                self.assertEqual(len(disasm.strangers(f"{HOOK}{line}\n", STATISTICS)), 1)

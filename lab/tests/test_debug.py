@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Selftests that share a guest: whose output is whose, and who did not end."""
 
+import tempfile
 import unittest
+from pathlib import Path
+from unittest import mock
 
+from lab import soak
 from lab.testing import debug
 from lab.testing.guest import SELFTEST_BOOTS, SelftestBoot
+from lab.testing.result import Status
+from lab.vm import Outcome, Verdict
 
 _TEXT = """== lab: begin mthp_a
 TAP version 13
@@ -29,12 +35,25 @@ class Sections(unittest.TestCase):
         self.assertIsNone(found["mthp_a"][0])
 
 
+class Log(unittest.TestCase):
+    def test_what_the_guest_has_to_say_goes_by_the_kernel(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name, "console")
+            path.write_text("[ 1.0] lab-guest: lockdep is on\n[ 2.0] lab-guest: no leaks\n")
+            outcome = Outcome(Verdict.PASSED, 0, [], path, path, 1.0)
+            for hook in (False, True):
+                kernel = mock.Mock(has=mock.Mock(return_value=hook))
+                failed = debug.log(outcome, soak.checked(kernel)).count(Status.FAILED)
+                self.assertEqual(failed, len(soak.LOCKS) if hook else 0)
+
+
 class CommandLines(unittest.TestCase):
     def test_unusual_boots_are_left_out(self) -> None:
         SELFTEST_BOOTS["mthp_zz"] = {
             "": SelftestBoot(only=("one",)),
             "psi_off": SelftestBoot(append="psi=0"),
             "v1": SelftestBoot(env={"LAB_CONTROLLERS": "cpu"}),
+            "8cpu": SelftestBoot(cpus=8, only=("one",)),
         }
         self.addCleanup(SELFTEST_BOOTS.pop, "mthp_zz")
         lines = debug.command_lines(["mthp_yy", "mthp_zz"])

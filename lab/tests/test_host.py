@@ -202,6 +202,25 @@ class KvmTest(HostTest):
         self.assertEqual(probe.call_count, 1)
 
 
+class ModeOfKernelTest(HostTest):
+    def test_one_thread_for_a_kernel_that_patches_itself(self) -> None:
+        kernel = build.Kernel(self.directory, "7.3", Path(), Path())
+        for line, best, wanted in (
+            ("CONFIG_JUMP_LABEL=y", Mode.TCG, Mode.SINGLE),
+            ("CONFIG_JUMP_LABEL=y", Mode.KVM, Mode.KVM),
+            ("# CONFIG_JUMP_LABEL is not set", Mode.TCG, Mode.TCG),
+        ):
+            kernel.config.write_text(f"{line}\n")
+            with self.subTest(line, best=best), mock.patch("lab.accel.best", return_value=(best, "why")):
+                self.assertEqual(accel.of(kernel)[0], wanted)
+                self.assertEqual(accel.of_image(kernel.image)[0], wanted)
+
+    def test_one_thread_for_an_image_of_unknown_configuration(self) -> None:
+        for best, wanted in ((Mode.TCG, Mode.SINGLE), (Mode.KVM, Mode.KVM)):
+            with mock.patch("lab.accel.best", return_value=(best, "why")):
+                self.assertEqual(accel.of_image(self.directory / "bzImage")[0], wanted)
+
+
 class AptTest(HostTest):
     def apt(self, script: str) -> str:
         """What is printed while a made-up apt-get runs as root would call it."""

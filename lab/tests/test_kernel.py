@@ -47,6 +47,34 @@ class Key(unittest.TestCase):
         self.assertEqual(build.key("7", [Patch("a", b"x")], [], ""), build.key("7", [Patch("b", b"x")], [], ""))
 
 
+class Variants(unittest.TestCase):
+    """Kernels with another model of preemption."""
+
+    def test_they_share_nothing_with_the_usual_ones(self) -> None:
+        for variant in (build.DEFAULT, build.DEBUG):
+            self.assertIs(build.preempted(variant, ""), variant)
+            found = [build.preempted(variant, model) for model in build.PREEMPTION]
+            self.assertEqual(len({one.name for one in (variant, *found)}), 3)
+            self.assertNotIn(variant.objects, {one.objects for one in found})
+            for one in found:
+                self.assertEqual(one.fragments[:-1], variant.fragments)
+
+    def test_an_unknown_model_is_refused(self) -> None:
+        with self.assertRaisesRegex(LabError, "full, rt"):
+            build.preempted(build.DEFAULT, "voluntary")
+
+    def test_every_fragment_parses_whole(self) -> None:
+        for path in config.DIRECTORY.glob("*.config"):
+            lines = [line for line in path.read_text().splitlines() if line and not line.startswith("# ")]
+            self.assertEqual(len(config.parse(path.read_text())), len(lines), path)
+
+    def test_a_kernel_knows_its_options(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            Path(name, "config").write_text("CONFIG_JUMP_LABEL=y\n# CONFIG_PREEMPT_RT is not set\n")
+            kernel = build.Kernel(Path(name), "7.3", Path(), Path())
+            self.assertEqual([kernel.has(one) for one in ("JUMP_LABEL", "PREEMPT_RT", "SMP")], [True, False, False])
+
+
 class Interrupted(unittest.TestCase):
     def test_what_a_killed_build_was_writing_is_removed(self) -> None:
         with tempfile.TemporaryDirectory() as name:

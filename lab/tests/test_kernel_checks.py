@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.kernel import bisect, kbuild, matrix, sparse
+from lab.kernel import bisect, checkpatch, kbuild, matrix, sparse
 from lab.kernel.series import Patch, load
 
 
@@ -42,6 +42,19 @@ class Builds(unittest.TestCase):
             build = kbuild.Kbuild(tree, tree, 0)
             found = build.builds(["k/bpf/a.o", "k/bpf/b.o", "k/bpf/one.o", "k/cgroup/c.o"])
         self.assertEqual(found, ["k/bpf/a.o", "k/bpf/one.o"])
+
+
+class Style(unittest.TestCase):
+    said = (
+        "ERROR:SPACING: space prohibited before that ':' (ctx:WxV)\n"
+        "#209: FILE: include/uapi/linux/bpf.h:6903:\n+\t\t\t__u32 :32;\n \t\t\t      ^\n\n"
+    )
+
+    def test_padding_as_its_neighbours_is_no_complaint(self) -> None:
+        self.assertEqual(checkpatch.but_padding(self.said), "")
+        other = self.said.replace("__u32 :32;", "a = b ? c :d;")
+        self.assertEqual(checkpatch.but_padding(self.said + other), other)
+        self.assertNotEqual(checkpatch.but_padding(self.said.replace("bpf.h", "if.h")), "")
 
 
 class Warnings(unittest.TestCase):

@@ -17,7 +17,7 @@ _LATER = re.compile(r"\bLater\b: \S+")
 
 
 def selftests(texts: list[str]) -> dict[str, set[str]]:
-    """Program -> names of the tests that patches add to it."""
+    """Program -> names of the tests that patches add to it; of the test in selftests/bpf its subtests."""
     found: dict[str, set[str]] = {}
     for text in texts:
         for part in re.split(r"^diff --git ", text, flags=re.MULTILINE)[1:]:
@@ -25,6 +25,9 @@ def selftests(texts: list[str]) -> dict[str, set[str]]:
                 names = re.findall(r"^\+TEST_F(?:_TIMEOUT)?\(\w+, (\w+)", part, re.MULTILINE)
                 if names:
                     found.setdefault(match[1], set()).update(names)
+            elif match := re.match(r"a/tools/testing/selftests/bpf/prog_tests/(\w+)\.c ", part):
+                names = re.findall(r'^\+\t\{ "(\w+)", test_\w+ \},', part, re.MULTILINE)
+                found.setdefault(match[1], set()).update(names)
     return found
 
 

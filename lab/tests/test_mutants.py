@@ -4,6 +4,7 @@
 import re
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 from lab.errors import LabError
@@ -13,6 +14,7 @@ from lab.kernel.worktree import Worktree
 from lab.mutants.judge import Fate, Seen, fate, sound
 from lab.mutants.patches import BUGS, OPEN, RULES, Catch, How, Mutant, load, parse
 from lab.paths import REPO, cache
+from lab.testing import bpftests
 from lab.testing.guest import SELFTEST_BOOTS
 from lab.testing.result import Status
 
@@ -22,13 +24,15 @@ _TEST_F = re.compile(r"^\+?TEST_F(?:_TIMEOUT|_SIGNAL)?\((\w+), (\w+)", re.MULTIL
 
 
 def _selftests() -> set[str]:
-    """PROGRAM FIXTURE.TEST of every selftest in the series."""
+    """PROGRAM FIXTURE.TEST of every selftest in the series, and the subtests of selftests/bpf."""
     found = set()
     for patch in series.load():
         program = ""
         for line in patch.content.decode(errors="replace").splitlines():
-            if match := re.fullmatch(r"\+\+\+ b/tools/testing/selftests/mthp/(\w+)\.c", line):
+            if match := re.fullmatch(r"\+\+\+ b/tools/testing/selftests/(?:mthp|bpf/prog_tests)/(\w+)\.c", line):
                 program = match[1]
+            elif match := re.fullmatch(r'\+\t\{ "(\w+)", test_\w+ \},', line):
+                found.add(f"{bpftests.PROGRAM} {program}/{match[1]}")
             elif match := _TEST_F.match(line):
                 found.add(f"{program} {match[1]}.{match[2]}")
     return found
@@ -105,14 +109,14 @@ class Complete(unittest.TestCase):
 
 
 class Applies(unittest.TestCase):
-    def _all_apply(self, mutants: list[Mutant], tree: Path) -> None:
+    def _all_apply(self, mutants: list[Mutant], find: Callable[[str], Path | None]) -> None:
         self.assertTrue(mutants)
         for mutant in mutants:
             with self.subTest(mutant.name), tempfile.TemporaryDirectory() as name:
-                series.compose([mutant.patch], lambda path: tree / path, Path(name), "(with the series)")
+                series.compose([mutant.patch], find, Path(name), "(with the series)")
 
     def test_to_the_program(self) -> None:
-        self._all_apply([mutant for mutant in load() if not mutant.kernel], REPO)
+        self._all_apply([mutant for mutant in load() if not mutant.kernel], lambda path: REPO / path)
 
     def test_to_the_series(self) -> None:
         trees = sorted((cache() / "source").glob("*/linux"))
@@ -120,8 +124,12 @@ class Applies(unittest.TestCase):
             self.skipTest("no kernel source in the cache: `make kernel` fetches it")
         base = Base(trees[-1].parent.name, trees[-1].parent)
         with tempfile.TemporaryDirectory() as name:
-            series.compose(series.load(), Worktree(base).pristine, Path(name), base.version)
-            self._all_apply([mutant for mutant in load() if mutant.kernel], Path(name))
+            pristine = Worktree(base).pristine
+            touched = series.compose(series.load(), pristine, Path(name), base.version)
+            self._all_apply(
+                [mutant for mutant in load() if mutant.kernel],
+                lambda path: Path(name) / path if path in touched else pristine(path),
+            )
 
 
 class Judging(unittest.TestCase):

@@ -78,7 +78,7 @@ class PublishTest(unittest.TestCase):
             ("scale smoke", {"scale": "smoke"}),
             ("commit first", {"revision": "1f89d70-dirty"}),
             ("commit first", {"revision": None}),
-            ("it lacks 49 of 50 rows, bloat/short/classic", {"rows": ["redis/set-high/classic"]}),
+            ("it lacks 59 of 60 rows, bloat/short/classic", {"rows": ["redis/set-high/classic"]}),
         ):
             bench(self.source, **changed)
             self.refused(why, "bench")

@@ -261,14 +261,21 @@ class Run(unittest.TestCase):
 
 
 class Command(unittest.TestCase):
-    def test_counted_time_has_one_cpu(self) -> None:
+    def test_counted_time_has_one_thread(self) -> None:
         files = qemu.Files(Path("i"), Path("c,d"), {name: Path(name) for name in qemu.PORTS})
         argv = qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=1, append="psi=0")
         self.assertIn("shift=0,sleep=off", argv)
         self.assertIn("file,id=console,path=c,,d", argv)
         self.assertTrue(argv[argv.index("-append") + 1].endswith(" psi=0"))
-        with self.assertRaises(ValueError):
-            qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=2, append="")
+        several = qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=8, append="")
+        self.assertIn("tcg,thread=single", several)
+        self.assertIn("8,sockets=1", several)
+
+    def test_one_thread_for_several_cpus(self) -> None:
+        files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})
+        argv = qemu.command("q", Path("k"), files, mode=qemu.Mode.SINGLE, memory_mib=64, cpus=2, append="")
+        self.assertIn("tcg,thread=single", argv)
+        self.assertNotIn("-icount", argv)
 
     def test_nodes_share_memory_and_processors(self) -> None:
         files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})

@@ -300,6 +300,14 @@ impl Group {
         self.get(file).trim().parse().unwrap()
     }
 
+    /// Takes memory from it, as far as that can be done.
+    pub fn reclaim(&self, bytes: u64) {
+        match fs::write(self.path.join("memory.reclaim"), bytes.to_string()) {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => panic!("{}: {e}", self.name()),
+            _ => {}
+        }
+    }
+
     /// Bytes of page cache that it has on a NUMA node.
     pub fn files_on(&self, node: &str) -> u64 {
         let stat = self.get("memory.numa_stat");

@@ -6,8 +6,10 @@ from fnmatch import fnmatch
 
 from lab.bench.scenarios import (
     bloat,
+    dense,
     hostpressure,
     kernbench,
+    late,
     memcached,
     mixed,
     redis,
@@ -28,9 +30,11 @@ ALL = {
         redis,
         memcached,
         roomy,
+        dense,
         hostpressure,
         vmhost,
         square,
+        late,
         bloat,
         services,
         underused,

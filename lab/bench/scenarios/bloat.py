@@ -4,6 +4,7 @@
 from lab.bench import readers
 from lab.bench.common import MEAN
 from lab.bench.run import Run
+from lab.bench.scenarios import python
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 _LRUS = ("classic",)
@@ -28,7 +29,6 @@ time.sleep({idle})
 
 def _threads(scale: Scale) -> Case:
     count = 30 if scale is Scale.SMOKE else 100
-    script = _THREADS.replace("{count}", str(count)).replace("{idle}", "1" if scale is Scale.SMOKE else "5")
     return Case(
         scenario="bloat",
         key="threads",
@@ -39,7 +39,7 @@ def _threads(scale: Scale) -> Case:
             Task(
                 "load",
                 Role.LOAD,
-                ("{python}", "-I", "-S", "-c", script),
+                python.argv(_THREADS, count=count, idle=1 if scale is Scale.SMOKE else 5),
                 group="bloat",
                 # An arena for each thread, as on a machine with many processors.
                 env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{count}"},

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 from lab.bench.run import Run
-from lab.bench.scenarios import store
+from lab.bench.scenarios import python, store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 
@@ -33,7 +33,7 @@ while True:
     sum(alive[n % 16][::4096])
     n += 1
     print(n, flush=True)
-""".replace("{chunk}", str(_CHUNK_MIB))
+"""
 
 # Starts one worker after the other, each with a little in its arena, and serves once in a while. Listens when all of
 # them are there: the measured time shall see services at work, not how fast fifty interpreters start.
@@ -60,13 +60,12 @@ time.sleep(3600)
 def services(count: int, threads: int = 4, blocks: int = 200) -> tuple[list[Group], list[Task]]:
     """So many services of so many threads, each of which holds so many blocks of half a KiB in an arena of its own.
     Each service has a cgroup; all of them are in `small`."""
-    script = _SERVICE.replace("{threads}", str(threads)).replace("{blocks}", str(blocks))
     groups = [Group(f"small/s{n:02}", sampled=False) for n in range(count)]
     tasks = [
         Task(
             f"service{n:02}",
             Role.SERVER,
-            ("{python}", "-I", "-S", "-c", script, f"/run/{n:02}.sock"),
+            python.argv(_SERVICE, f"/run/{n:02}.sock", threads=threads, blocks=blocks),
             group=group.name,
             ready=f"/run/{n:02}.sock",
             env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{threads}"},
@@ -99,7 +98,7 @@ def cases(scale: Scale) -> list[Case]:
     batch = Task(
         "batch",
         Role.BESIDE,
-        ("{python}", "-I", "-S", "-c", _BATCH),
+        python.argv(_BATCH, chunk=_CHUNK_MIB),
         group="batch",
         env={"MALLOC_MMAP_THRESHOLD_": "131072"},
     )

@@ -55,8 +55,8 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
         yardstick,
     };
     // Once without keeping anything: the first faults of an mm register it with khugepaged, which has one look.
-    for kib in [2048, 64, 4] {
-        faults::take(kib)?;
+    for kib in [2048, 64, 16, 4] {
+        faults::take(kib, || Ok(0))?;
     }
     sleep(SETTLE);
     for repeat in 0..plan.repeats {
@@ -118,6 +118,7 @@ impl Bench<'_> {
                 return Ok(Attached::Ext(ext));
             }
             Policy::Empty => "empty",
+            Policy::Refuse => "refuse",
             Policy::Count => "count",
         };
         let yardstick = self.yardstick()?;
@@ -139,8 +140,8 @@ impl Bench<'_> {
         let groups = self.groups(place)?;
         for &kib in &arm.sizes_kib {
             let counting = arm.policy == Policy::Count;
-            let asked = |bench: &Self| match counting {
-                true => bench.yardstick()?.calls(),
+            let asked = || match counting {
+                true => self.yardstick()?.calls(),
                 false => Ok(0),
             };
             for other in &self.plan.places {
@@ -148,10 +149,9 @@ impl Bench<'_> {
             }
             groups.enter()?;
             // Not kept: the first request of a cgroup makes its state.
-            faults::take(kib)?;
-            let before = asked(self)?;
-            let Faults { each, large } = faults::take(kib)?;
-            let calls = counting.then_some(asked(self)? - before);
+            faults::take(kib, asked)?;
+            let Faults { each, large, calls } = faults::take(kib, asked)?;
+            let calls = counting.then_some(calls);
             groups::leave()?;
             let each = Samples::new(each);
             results.send(&json!({

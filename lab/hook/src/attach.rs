@@ -27,7 +27,7 @@ fn libbpf(what: &str) -> impl Fn(libbpf_rs::Error) -> Failure {
 }
 
 impl Yardstick {
-    /// Loads both programs; attaches none.
+    /// Loads the programs; attaches none.
     ///
     /// # Errors
     /// The kernel refuses them, or has no hook.
@@ -38,7 +38,7 @@ impl Yardstick {
             .and_then(libbpf_rs::OpenObject::load)
             .map_err(libbpf("load the yardstick programs"))?;
         let yardstick = Self { object };
-        for name in ["empty", "count"] {
+        for name in ["empty", "refuse", "count"] {
             yardstick.fill(name)?;
         }
         Ok(yardstick)

@@ -5,6 +5,12 @@
 use std::arch::asm;
 use std::arch::x86_64::_rdtsc;
 
+use nix::sys::time::TimeValLike;
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+
+use crate::failure::Failure;
+
 /// Instructions executed since the guest was started, plus the time it slept.
 #[inline(always)]
 pub fn now() -> u64 {
@@ -28,4 +34,16 @@ pub fn ticks_per_instruction() -> f64 {
         })
         .min();
     least.unwrap_or_default() as f64 / (2 * LOOPS) as f64
+}
+
+/// Processor time that a process has used so far, nanoseconds. `who`: what it is, for the error.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn used_by(pid: Pid, who: &str) -> Result<u64, Failure> {
+    let what = || format!("read the processor time of {who}");
+    let used = clock_getcpuclockid(pid)
+        .and_then(clock_gettime)
+        .map_err(|e| Failure::new(what(), e))?;
+    u64::try_from(used.num_nanoseconds()).map_err(|_| Failure::other(what(), "it is negative"))
 }

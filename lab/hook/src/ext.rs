@@ -8,10 +8,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::sys::time::TimeValLike;
-use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
+use crate::clock;
 use crate::failure::Failure;
 
 const OUTPUT: &str = "/run/mthp_ext.log";
@@ -60,18 +59,19 @@ impl Ext {
         }
     }
 
+    /// Its pid, and that of its only thread.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Processor time it has used so far, nanoseconds.
     ///
     /// # Errors
     /// The kernel does not tell.
     pub fn used(&self) -> Result<u64, Failure> {
-        let failed = |e| Failure::new("read the processor time of mthp_ext", e);
         let pid = i32::try_from(self.child.id())
             .map_err(|_| Failure::other("read the processor time", "the pid does not fit"))?;
-        let clock = clock_getcpuclockid(Pid::from_raw(pid)).map_err(failed)?;
-        let used = clock_gettime(clock).map_err(failed)?;
-        u64::try_from(used.num_nanoseconds())
-            .map_err(|_| Failure::other("read the processor time", "it is negative"))
+        clock::used_by(Pid::from_raw(pid), "mthp_ext")
     }
 
     /// Ends it as a user would, and checks that it ended well.

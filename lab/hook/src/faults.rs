@@ -12,7 +12,7 @@ use crate::knobs;
 
 const KIB: usize = 1024;
 const PAGE: usize = 4 * KIB;
-/// The size offered where faults of 4 KiB are measured.
+/// The size that is on, and does not fit, where faults of 4 KiB are measured.
 const OFFERED_KIB: u32 = 64;
 const OFFERED: usize = OFFERED_KIB as usize * KIB;
 const PMD: usize = 2048 * KIB;
@@ -23,10 +23,12 @@ pub struct Faults {
     pub each: Vec<u64>,
     /// How many of them got a large folio.
     pub large: u64,
+    /// How often the kernel asked meanwhile.
+    pub calls: u64,
 }
 
 /// Memory of our own, aligned to 2 MiB, gone with the value.
-struct Region {
+pub struct Region {
     map: NonNull<std::ffi::c_void>,
     mapped: usize,
     start: *mut u8,
@@ -34,7 +36,11 @@ struct Region {
 }
 
 impl Region {
-    fn new(len: usize) -> Result<Self, Failure> {
+    /// Maps `len` bytes.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub fn new(len: usize) -> Result<Self, Failure> {
         let mapped = len + PMD;
         let size = NonZeroUsize::new(mapped)
             .ok_or_else(|| Failure::other("map memory", "of no length"))?;
@@ -61,7 +67,7 @@ impl Region {
 
     /// Writes to the page at this offset.
     #[inline(always)]
-    fn touch(&self, at: usize) {
+    pub fn touch(&self, at: usize) {
         debug_assert!(at < self.len);
         // SAFETY: inside the mapping, by the callers' ranges.
         unsafe { self.start.add(at).write_volatile(1) }
@@ -77,15 +83,17 @@ impl Drop for Region {
     }
 }
 
-/// Takes faults of `kib` KiB, with large folios of this size switched on meanwhile. For 4 KiB the kernel is
-/// offered 64 KiB in vain: the first page of each such range is there already, so the page table exists, the
-/// policy is asked, and whatever it answers a page of 4 KiB follows.
+/// Takes faults of `kib` KiB, with large folios of this size switched on meanwhile: each is one request to a policy,
+/// which decides whether the fault gets the folio or its first page. For 4 KiB it is 64 KiB that is on, and the first
+/// page of each such range is there already: a large folio does not fit, so nobody is asked. `calls` is how often the
+/// kernel has asked so far; what the caller does itself may fault, and is not counted.
 ///
 /// # Errors
-/// A setting cannot be changed, or there is no such size.
-pub fn take(kib: u32) -> Result<Faults, Failure> {
+/// A setting cannot be changed, there is no such size, or `calls` fails.
+pub fn take(kib: u32, calls: impl Fn() -> Result<u64, Failure>) -> Result<Faults, Failure> {
     let (len, step, offered) = match kib {
         4 => (4 * PMD, PAGE, OFFERED_KIB),
+        16 => (8 * PMD, 16 * KIB, 16),
         64 => (16 * PMD, 64 * KIB, 64),
         2048 => (24 * PMD, PMD, 2048),
         _ => {
@@ -104,6 +112,7 @@ pub fn take(kib: u32) -> Result<Faults, Failure> {
     }
     knobs::large(offered, true)?;
     let before = knobs::large_faults(offered)?;
+    let calls_before = calls()?;
     for at in (0..len).step_by(step) {
         if kib == 4 && at % OFFERED == 0 {
             continue;
@@ -112,7 +121,8 @@ pub fn take(kib: u32) -> Result<Faults, Failure> {
         region.touch(at);
         each.push(clock::now() - begin);
     }
+    let calls = calls()? - calls_before;
     let large = knobs::large_faults(offered)? - before;
     knobs::large(offered, false)?;
-    Ok(Faults { each, large })
+    Ok(Faults { each, large, calls })
 }

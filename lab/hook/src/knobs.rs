@@ -9,6 +9,10 @@ use crate::failure::Failure;
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Longer than any run.
 const NEVER_MS: &str = "4000000000";
+/// What khugepaged waits for in a hurry.
+const HURRY_MS: &str = "10";
+/// What the kernel comes with.
+const PTES_NONE: &str = "511";
 
 /// Writes a setting.
 pub fn write(path: impl AsRef<Path>, value: &str) -> Result<(), Failure> {
@@ -50,15 +54,32 @@ pub fn prepare() -> Result<(), Failure> {
     for size in sizes()? {
         write(size, "never")?;
     }
-    for (name, value) in [
-        ("scan_sleep_millisecs", NEVER_MS),
-        ("alloc_sleep_millisecs", NEVER_MS),
+    hurry(false)?;
+    write(format!("{THP}/khugepaged/alloc_sleep_millisecs"), NEVER_MS)?;
+    write(format!("{THP}/hugepages-32kB/enabled"), "madvise")
+}
+
+/// Lets khugepaged come round often, with its defaults otherwise, or sends it to sleep again.
+///
+/// # Errors
+/// A setting cannot be written.
+pub fn hurry(on: bool) -> Result<(), Failure> {
+    let (sleep, none) = if on {
+        (HURRY_MS, PTES_NONE)
+    } else {
         // Should it scan nevertheless, it joins only what is there already.
-        ("max_ptes_none", "0"),
-    ] {
-        write(format!("{THP}/khugepaged/{name}"), value)?;
-    }
-    write(format!("{THP}/hugepages-16kB/enabled"), "madvise")
+        (NEVER_MS, "0")
+    };
+    write(format!("{THP}/khugepaged/max_ptes_none"), none)?;
+    write(format!("{THP}/khugepaged/scan_sleep_millisecs"), sleep)
+}
+
+/// How often khugepaged has come round since boot.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn full_scans() -> Result<u64, Failure> {
+    number(format!("{THP}/khugepaged/full_scans"))
 }
 
 /// Turns one size of large folios on or off.

@@ -9,7 +9,9 @@ mod ext;
 mod failure;
 mod faults;
 mod groups;
+mod holds;
 mod knobs;
+mod lives;
 mod plan;
 mod results;
 mod samples;
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
         [groups::BALLAST, mib] => groups::ballast(mib),
+        [lives::LIFE, kind] => lives::live(kind),
         [path] => run(path),
         _ => {
             eprintln!("lab-hook: {USAGE}");
@@ -57,7 +60,12 @@ fn run(path: &str) -> Result<(), Failure> {
     if !plan.arms.is_empty() {
         arms::run(&plan, &results)?;
     }
-    if !plan.cgroups.is_empty() {
+    if !plan.lives_kib.is_empty() {
+        lives::run(&plan.lives_kib, &results)?;
+    }
+    if plan.holds {
+        holds::run(&plan, &results)?;
+    } else if !plan.cgroups.is_empty() {
         scale::run(&plan, &results)?;
     }
     Ok(())

@@ -13,6 +13,8 @@ pub enum Policy {
     None,
     /// A program that returns the offer.
     Empty,
+    /// A program that refuses the offer.
+    Refuse,
     /// A program that counts and returns the offer.
     Count,
     /// `mthp_ext run` with the arm's arguments.
@@ -58,7 +60,7 @@ pub struct Arm {
     pub at: At,
     /// Names of the places to measure in.
     pub places: Vec<String>,
-    /// Sizes of the faults to measure: 4, 64, 2048.
+    /// Sizes of the faults to measure: 4, 16, 64, 2048.
     pub sizes_kib: Vec<u32>,
 }
 
@@ -75,6 +77,11 @@ pub struct Plan {
     pub arms: Vec<Arm>,
     /// Numbers of cgroups to attach above, rising; none: that is not measured.
     pub cgroups: Vec<u32>,
+    /// There, how long `cgroup_mutex` is held is measured, and nothing else.
+    pub holds: bool,
+    /// Sizes that are on, one after the other, while fork, exec and khugepaged are measured; 0: none is. Empty: that is
+    /// not measured.
+    pub lives_kib: Vec<u32>,
     /// With policies; else only what an unpatched kernel can do.
     pub patched: bool,
 }
@@ -109,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_plan_as_the_host_writes_it() {
-        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [],
+        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [], "holds": false, "lives_kib": [],
             "places": [{"name": "plain1", "depth": 1, "high": null, "ballast_mib": 24}],
             "arms": [{"name": "a", "policy": "ext", "args": ["--policy", "reactive"], "at": "root",
                       "places": ["plain1"], "sizes_kib": [4]}]}"#;

@@ -40,17 +40,7 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
     let root = File::open(groups::ROOT).map_err(|e| Failure::new("open the root cgroup", e))?;
     let mut there = 0;
     for &wanted in &plan.cgroups {
-        while there < wanted {
-            let directory = top.join(format!("d{}", there / WIDTH));
-            if there % WIDTH == 0 {
-                groups::make(&directory)?;
-                there += 1;
-            }
-            for at in 1..WIDTH.min(wanted - there + 1) {
-                groups::make(&directory.join(format!("g{at}")))?;
-                there += 1;
-            }
-        }
+        fill(&top, &mut there, wanted)?;
         let send = |what: &str, samples: Vec<u64>| {
             let samples = Samples::new(samples);
             results.send(&json!({
@@ -86,6 +76,25 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Makes cgroups below `top` until there are `wanted`.
+///
+/// # Errors
+/// One cannot be made.
+pub fn fill(top: &Path, there: &mut u32, wanted: u32) -> Result<(), Failure> {
+    while *there < wanted {
+        let directory = top.join(format!("d{}", *there / WIDTH));
+        if *there % WIDTH == 0 {
+            groups::make(&directory)?;
+            *there += 1;
+        }
+        for at in 1..WIDTH.min(wanted - *there + 1) {
+            groups::make(&directory.join(format!("g{at}")))?;
+            *there += 1;
+        }
+    }
+    Ok(())
+}
+
 /// What mthp_ext uses of each of some seconds in which nothing happens: the default policy looks at all cgroups
 /// once in that time.
 fn seconds(ext: &Ext) -> Result<Vec<u64>, Failure> {
@@ -114,7 +123,10 @@ fn attaches(yardstick: &Yardstick, root: &File) -> Result<(Vec<u64>, Vec<u64>), 
 }
 
 /// Makes cgroups, each timed, and removes them.
-fn mkdirs(
+///
+/// # Errors
+/// One cannot be made or removed.
+pub fn mkdirs(
     top: &Path,
     mut between: impl FnMut() -> Result<(), Failure>,
 ) -> Result<Vec<u64>, Failure> {

@@ -15,7 +15,7 @@ use crate::sampler::meminfo;
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Counters of /proc/vmstat whose change over the measured time is reported.
-const VMSTAT: [&str; 15] = [
+const VMSTAT: [&str; 16] = [
     "pswpin",
     "pswpout",
     "pgfault",
@@ -28,6 +28,7 @@ const VMSTAT: [&str; 15] = [
     "thp_collapse_alloc",
     "thp_split_page",
     "thp_underused_split_page",
+    "thp_bpf_split",
     "thp_swpout",
     "thp_swpout_fallback",
     "oom_kill",
