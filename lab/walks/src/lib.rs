@@ -43,3 +43,30 @@ pub mod mark {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::mark;
+
+    #[test]
+    fn a_mark_is_the_instruction_that_the_plugin_looks_for() {
+        // The plugin says what it looks for in hexadecimal: the number, and the commands from 1 on in this order.
+        let plugin = include_str!("../../tlb/plugin/plugin.c");
+        assert!(plugin.contains("#define MARK 0x4d540000u"));
+        assert!(plugin.contains("MARK_ARM = 1, MARK_BEGIN, MARK_END"));
+        for (function, command) in [
+            (mark::arm as fn(), 1),
+            (mark::begin::<{ mark::SUITE }>, 2),
+            (mark::end::<{ mark::SUITE }>, 3),
+        ] {
+            let label = u8::from(command > 1);
+            // SAFETY: code may be read, and that of a function with a prologue and a return is as long in this crate.
+            let code = unsafe { std::slice::from_raw_parts(function as *const u8, 16) };
+            let wanted = [0x0f, 0x1f, 0x84, 0, label, command, 0x54, 0x4d];
+            assert!(
+                code.windows(8).any(|bytes| bytes == wanted),
+                "{command}: {code:x?}"
+            );
+        }
+    }
+}
