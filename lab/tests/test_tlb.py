@@ -367,6 +367,36 @@ class HardwareTest(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn("<not supported>", done.stderr)
 
+    def test_starts_drop_out_of_what_is_reported(self) -> None:
+        # perf's own form, of a count of user code: this one was 95.
+        recorded = "# started on Mon Nov 23 12:04:25 2026\n\n%d,,page-faults:u,1167048,100.00,,\n"
+        self.assertEqual(hardware.count(recorded % 95, "page-faults"), 95)
+        with tempfile.TemporaryDirectory() as name:
+            perf, program, printed = (Path(name) / part for part in ("perf", "lab-walks", "count"))
+            # A walk for every fourth access and 500 to start; 2 ns an access and 10,000 before the first.
+            perf.write_text(
+                '#!/bin/sh\nout=$4\nshift 7\n"$@" && printf \''
+                + recorded.replace("\n", "\\n")
+                + '\' $(cat "$0.count") > "$out"\n'
+            )
+            program.write_text(
+                f"#!/bin/sh\necho $(($3 / 4 + 500)) > {perf}.count\n"
+                'echo "{\\"covered\\": 0.$4, \\"ns\\": $(($3 * 2 + 10000))}"\n'
+            )
+            for path in (perf, program):
+                path.chmod(path.stat().st_mode | stat.S_IXUSR)
+            argv = [sys.executable, str(REPO / "lab/tlb/hardware.py"), "--program", str(program), "--mib", "256"]
+            env = {**os.environ, "PATH": f"{name}:/usr/bin:/bin"}
+            done = subprocess.run(
+                [*argv, "--event", "page-faults"], capture_output=True, text=True, env=env, check=False
+            )
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            printed.write_text(done.stdout)
+            rows = coverage.load(printed)["rows"]
+        self.assertEqual({(row["walks_per_access"], row["ns_per_access"]) for row in rows}, {(0.25, 2.0)})
+        wanted = [(order, cover) for order in hardware.ORDERS for cover in hardware.COVERS]
+        self.assertEqual([(row["order"], row["cover"]) for row in rows], wanted)
+
     def test_beside_the_model(self) -> None:
         mine = [{"order": "random", "mib": 256, "cover": cover, "covered": cover / 100, "walks_per_access": 0.9,
                  "ns_per_access": 17.0} for cover in (0, 25)]  # fmt: skip
