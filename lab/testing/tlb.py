@@ -161,7 +161,7 @@ def _check(suite: Suite, name: str, ok: bool, detail: str) -> None:
 
 
 def run(kernel: Kernel) -> Suite:
-    """Seven guests, two at a time: some sixty seconds of processor time."""
+    """Seven guests, two at a time: some eighty seconds of processor time."""
     begin = time.monotonic()
     suite = Suite("tlb model")
     try:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -415,6 +416,31 @@ class HardwareTest(unittest.TestCase):
             path.write_text("{")
             with self.assertRaisesRegex(LabError, "write it with lab/tlb/hardware.py"):
                 coverage.load(path)
+
+
+class PriceTest(unittest.TestCase):
+    """What tlb.md says a price would do follows from what it says was counted."""
+
+    def test_the_table_of_prices(self) -> None:
+        text = (REPO / "docs/internals/tlb.md").read_text()
+        rows = [[field.strip() for field in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
+        head = next(row for row in rows if row[-1] == "requests/s")
+        counted = {row[0]: dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head)}
+        per_access = re.search(r"takes ([\d.]+) instructions an access, and ([\d.]+)\s+reads become none", text)
+        assert per_access
+        instructions, reads = map(float, per_access.groups())
+
+        def cost(arm: str, price: float) -> float:
+            one = counted[arm]
+            return 1e9 / float(one["requests/s"].replace(",", "")) + price * float(one["reads/request"])
+
+        prices = [row for row in rows if len(row) == 4 and re.match(r"\d+", row[0])]
+        self.assertEqual([row[0] for row in prices], ["1", "5", "20", "50", "66, fitted"])
+        for word, never, only64, hot2 in prices:
+            price = float(word.partition(",")[0])
+            for said, arm in ((never, "`never`"), (only64, "64K only")):
+                self.assertEqual(said, f"{100 * (cost('`always`', price) / cost(arm, price) - 1):.1f} %", (word, arm))
+            self.assertEqual(hot2, f"+{100 * price * reads / instructions:.0f} %", word)
 
 
 if __name__ == "__main__":

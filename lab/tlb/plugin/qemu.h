@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the plugin uses of QEMU's public plugin API, version 4 (QEMU 10.0), and of glib, which QEMU loads. Debian packages
- * neither header for QEMU 10.0, so the declarations are ours. */
+/* What the plugin uses of QEMU's public plugin API, version 4 (QEMU 10.0), and of glib, which QEMU loads. Debian
+ * packages neither header for QEMU 10.0, so the declarations are ours. */
 #ifndef TLB_QEMU_H
 #define TLB_QEMU_H
 
