@@ -3,7 +3,7 @@
 coverage and memory on one page; nothing on the host changes, and no processor with counters is needed."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -185,11 +185,12 @@ def main(path: Path | None, memory_mib: int, arms: Sequence[Arm] = ARMS) -> int:
     cells = [Cell(case(path.name, memory_mib), arm, "classic", 0) for arm in arms]
     finished = execute.run_all(cells, world, min(2, len(os.sched_getaffinity(0))))
     finished.raise_if_nothing_was_run()
-    return _report(path.name, finished.runs, tlb.model.geometry.text, finished.complaints)
+    return _report(path.name, finished.runs, tlb.model.environment(), finished.complaints)
 
 
-def _report(title: str, runs: Sequence[Run], geometry: str, complaints: Sequence[str]) -> int:
-    environment = results.environment(runs[0].release, "icount", program=title, tlb=geometry)
+def _report(title: str, runs: Sequence[Run], modelled: Mapping[str, str], complaints: Sequence[str]) -> int:
+    environment = results.environment(runs[0].release, "icount", program=title, **modelled)
+    geometry = modelled["tlb"]
     metrics = {
         "arms": {run.cell.arm.key: {row.key: row.of(run) for row in ROWS} | {"fate": fate(run)} for run in runs},
         "walks_by_program": {run.cell.arm.key: walks.by_program(run) for run in runs},

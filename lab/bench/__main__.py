@@ -143,8 +143,7 @@ def _report(
         runs=len(finished.runs),
         seconds_of_all_runs=round(sum(run.wall_s for run in finished.runs)),
         complete=complete,
-        tlb=tlb.model.geometry.text if tlb else None,
-        tlb_qemu=programs.version([tlb.model.emulator.program, "--version"]) if tlb else None,
+        **(tlb.model.environment() if tlb else {}),
     )
     paths = output.write(name, table, checked, environment)
     print()

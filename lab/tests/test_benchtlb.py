@@ -94,13 +94,14 @@ class PageTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
             write = results.write
+            modelled = {"tlb": "L1 96", "qemu": "QEMU emulator version 10.0.2"}
             with (
                 mock.patch("lab.benchtlb.RESULTS", directory),
                 mock.patch("lab.results.write", partial(write, directory=directory)),
                 redirect_stdout(io.StringIO()) as shown,
             ):
-                code = benchtlb._report("my <program>", [ran(0, 5), ran(1, 5000)], "L1 96", [])
-                failed = benchtlb._report("my <program>", [ran(0, 5)], "L1 96", ["never failed"])
+                code = benchtlb._report("my <program>", [ran(0, 5), ran(1, 5000)], modelled, [])
+                failed = benchtlb._report("my <program>", [ran(0, 5)], modelled, ["never failed"])
             self.assertEqual((code, failed), (Exit.OK, Exit.GUEST_FAILED))
             self.assertIn("never failed", shown.getvalue())
             page = (directory / "bench-tlb.html").read_text()
@@ -108,6 +109,7 @@ class PageTest(unittest.TestCase):
             self.assertNotIn("<mine>", page)
             self.assertIn("L1 96", page)
             body = json.loads((directory / "bench-tlb.json").read_text())
+            self.assertEqual(body["environment"]["qemu"], modelled["qemu"], "the one that ran, not the host's")
             self.assertEqual(body["metrics"]["walks_by_program"]["always"]["<mine>"], {"user": 8, "kernel": 3})
 
     def test_a_program_that_goes_on_is_marked(self) -> None:

@@ -78,7 +78,7 @@ def main(path: Path | None) -> int:
     model.check(outcome.records, "walks", outcome.console)
     rows = rows_of(outcome.records, plans)
     environment = results.environment(
-        kernel.release, "icount", tlb=tlb.geometry.text, processor=str(other["cpu"]) if other else None
+        kernel.release, "icount", **tlb.environment(), processor=str(other["cpu"]) if other else None
     )
     written = results.write("walks", environment, {"format": FORMAT, "rows": rows, "processor": other}, [])
     print("\n".join(grid(table(rows, other["rows"] if other else []))))

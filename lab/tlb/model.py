@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import proc
+from lab import proc, programs
 from lab.errors import Exit, LabError
 from lab.lock import locked
 from lab.paths import BUILD, REPO
@@ -39,6 +39,10 @@ class Model:
         if not out.exists():
             return [{"type": "tlb", "refused": "the guest named no time to count in, or QEMU ended before"}]
         return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+
+    def environment(self) -> dict[str, str]:
+        """What readers of its figures need: its sizes, and the QEMU they come from, which may not be the host's."""
+        return {"tlb": self.geometry.text, "qemu": programs.version([self.emulator.program, "--version"])}
 
     def identity(self) -> str:
         """All that decides what it counts, but for the QEMU program."""
