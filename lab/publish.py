@@ -9,6 +9,7 @@ from typing import Any
 
 from lab.bench import scenarios
 from lab.bench.spec import Scale
+from lab.demo import arrival
 from lab.demo.cells import ARM, LIMITS
 from lab.errors import Exit, LabError
 from lab.paths import REPO, RESULTS
@@ -60,7 +61,11 @@ def objections(name: str, body: dict[str, Any]) -> list[str]:
             found.append(f"it lacks {len(lacking)} of {len(wanted)} rows, {lacking[0]} for one")
     if name == "demo":
         measured = body["metrics"]["cells"]
-        if lacking := [f"{limit}/{arm}" for limit in LIMITS for arm in ARM if arm not in measured.get(limit, {})]:
+        wanted_cells = [
+            *((limit, arm) for limit in LIMITS for arm in ARM),
+            *((arrival.KEY, arm) for arm in arrival.ARMS),
+        ]
+        if lacking := [f"{limit}/{arm}" for limit, arm in wanted_cells if arm not in measured.get(limit, {})]:
             found.append(f"it lacks {', '.join(lacking)}")
     return found
 

@@ -4,7 +4,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lab.bench.arms import Arm
@@ -56,13 +56,15 @@ class Cell:
             "policy": None if self.arm.policy is None else [mthp_ext, "run", "--json", *self.arm.policy],
             "tasks": [self._task(task, paths) for task in case.tasks],
             "waves": [
-                {"group": wave.group, "file": wave.file, "values": list(wave.values), "every_ms": wave.every_ms}
+                {"group": wave.group, "file": wave.file, "values": list(wave.values), "again": wave.again,
+                 "every_ms": wave.every_ms}
                 for wave in case.waves
             ],
+            "meters": [asdict(meter) for meter in case.meters],
             "deadline_ms": case.deadline_s * 1000,
             "duration_ms": None if case.duration_s is None else round(case.duration_s * 1000),
             "sample_ms": SAMPLE_MS,
-        }
+        }  # fmt: skip
 
     def _task(self, task: Task, paths: Mapping[str, str]) -> dict[str, Any]:
         return {
@@ -75,6 +77,7 @@ class Cell:
             "ready": task.ready,
             "seed": SEED + self.repeat if task.seeded else None,
             "quiet": task.quiet,
+            "thp_off": False,
         }
 
 

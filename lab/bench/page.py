@@ -12,6 +12,7 @@ from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
 from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.execute import fates_of
 from lab.bench.run import Run
+from lab.bench.served import panels
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
 from lab.bench.table import Table, World, metrics
@@ -241,13 +242,15 @@ def _legend() -> str:
 
 def _timelines(table: Table, world: World) -> str:
     charts = []
+    served = panels([run for arm in table.arms(world) for run in table.runs(world, arm.key)])
+    over = f"<figure>{served.svg()}</figure>" if served else ""
     for arm in table.arms(world):
         if arm.static and arm.key not in ("always", "never"):
             continue
         run = table.runs(world, arm.key)[0]
         caption = f"<figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>"
         charts.append(f"<figure>{caption}{_timeline(run)}</figure>")
-    return f"<div class='grid wide'>{''.join(charts)}</div>" if charts else ""
+    return over + (f"<div class='grid wide'>{''.join(charts)}</div>" if charts else "")
 
 
 def limits(run: Run) -> list[tuple[float, float]]:

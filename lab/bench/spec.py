@@ -86,6 +86,21 @@ class Wave:
     file: str
     values: tuple[str, ...]
     every_ms: int
+    again: bool = True
+    """Over and over; else the last value stays."""
+
+
+@dataclass(frozen=True)
+class Meter:
+    """A counter of a server that speaks Redis' protocol, read over the measured time."""
+
+    name: str
+    socket: str
+    ask: str
+    """The command whose answer has the counter."""
+    counter: str
+    """What stands before the counter, from the beginning of its line."""
+    every_ms: int
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,8 @@ class Case:
     more: tuple[Metric, ...] = ()
     """Shown, not judged."""
     waves: tuple[Wave, ...] = ()
+    meters: tuple[Meter, ...] = ()
+    """The first one's rate over time is drawn."""
     duration_s: float | None = None
     """The load runs for this long; None: until it ends by itself."""
     roomy: bool = False

@@ -36,8 +36,10 @@ def records(
     large: int = 20,
     killed: bool = False,
     by_host: bool = False,
+    slow: float = 1.0,
 ) -> list[dict[str, Any]]:
-    """What a guest sends for a run of 4 s."""
+    """What a guest sends for a run of 4 s; where a limit arrives, the rate falls to a quarter of `rps` at 2 s, and to
+    `slow` of that."""
     zero = dict.fromkeys(("pswpin", "pswpout"), 10) | {"oom_kill": int(killed)}
     groups = {group.name: [peak_mib * MIB // 2, 0, 0] for group in case.groups}
     samples = [
@@ -51,6 +53,12 @@ def records(
     decision = {"type": "policy", "event": "decision", "t_ms": 1500, "to": "4K", "why": "headroom"}
     out = [{"type": "out", "task": "load", "t_ms": 4900, "text": line} for line in ([] if killed else report(rps, p99))]
     ends = []
+    waves = [{"type": "wave", "t_ms": 1000 + 2000 * n, "group": wave.group, "file": wave.file, "value": value}
+             for wave in case.waves for n, value in enumerate(wave.values)]  # fmt: skip
+    alive = 10 if killed else 40
+    reads = [(100 * n, round(rps / 10 * min(n, 20) + slow * rps / 40 * max(0, n - 20))) for n in range(alive)]
+    read = [{"type": "meter", "meter": meter.name, "t_ms": 1000 + t_ms, "count": count}
+            for meter in case.meters for t_ms, count in reads]  # fmt: skip
     for task in case.tasks:
         lives = task.role in (Role.SERVER, Role.BESIDE)
         dead = killed and task.role is Role.SERVER
@@ -62,6 +70,8 @@ def records(
         *samples,
         {**decision, "cgroup": f"/{case.main}", "orders": {"fault": 0}},
         {**decision, "cgroup": "/", "orders": {"fault": 0}},
+        *waves,
+        *read,
         *out,
         *({"type": "group", "group": group.name, **total} for group in case.groups),
         *ends,

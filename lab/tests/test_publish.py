@@ -15,11 +15,14 @@ from lab import publish, results
 from lab.bench import output, scenarios
 from lab.bench.spec import Scale
 from lab.bench.table import Table
+from lab.demo import arrival
 from lab.demo.cells import ARM, LIMITS
 from lab.errors import LabError
 from lab.tests.bench_runs import HIGH, one
 
 WHOLE: dict[str, Any] = {"qemu_mode": "icount", "scale": "ci", "revision": "1f89d70", "complete": True}
+
+_ROWS = sum(len(case.lrus) for case in scenarios.cases(Scale.CI))
 
 
 def bench(directory: Path, rows: list[str] | None = None, **changed: Any) -> None:
@@ -78,7 +81,7 @@ class PublishTest(unittest.TestCase):
             ("scale smoke", {"scale": "smoke"}),
             ("commit first", {"revision": "1f89d70-dirty"}),
             ("commit first", {"revision": None}),
-            ("it lacks 59 of 60 rows, bloat/short/classic", {"rows": ["redis/set-high/classic"]}),
+            (f"it lacks {_ROWS - 1} of {_ROWS} rows, ", {"rows": ["redis/set-high/classic"]}),
         ):
             bench(self.source, **changed)
             self.refused(why, "bench")
@@ -106,10 +109,13 @@ class CompactTest(unittest.TestCase):
 
     def test_a_demo_without_a_cell_is_refused(self) -> None:
         every: dict[str, dict[str, Any]] = {limit: {arm: {} for arm in ARM} for limit in LIMITS}
+        every[arrival.KEY] = {arm: {} for arm in arrival.ARMS}
         body = {"environment": {**WHOLE, "workload": "demo"}, "metrics": {"cells": every}}
         self.assertEqual(publish.objections("demo", body), [])
         del every["max"]["never"]
         self.assertEqual(publish.objections("demo", body), ["it lacks max/never"])
+        del every[arrival.KEY]["always"]
+        self.assertEqual(publish.objections("demo", body), ["it lacks max/never, late/always"])
 
 
 if __name__ == "__main__":
