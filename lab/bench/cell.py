@@ -41,7 +41,7 @@ class Cell:
         """The cell as lab-guest reads it; `paths` are the guest paths that tasks may name."""
         case = self.case
         return {
-            "writes": [*self.arm.settings(), ("/sys/kernel/mm/lru_gen/enabled", LRUS[self.lru])],
+            "writes": [*self.arm.settings(), ("/sys/kernel/mm/lru_gen/enabled", LRUS[self.lru]), *case.writes],
             "swap_bytes": case.machine.swap_mib * MIB,
             "disk_bytes": case.machine.disk_mib * MIB,
             "min_free_kbytes": case.machine.min_free_kbytes,
@@ -77,7 +77,7 @@ class Cell:
             "ready": task.ready,
             "seed": SEED + self.repeat if task.seeded else None,
             "quiet": task.quiet,
-            "thp_off": False,
+            "thp_off": self.arm.by_tenant and (task.group or "").partition("/")[0] in self.case.thp_off,
         }
 
 
@@ -96,6 +96,7 @@ def digest(cell: Cell, job: Mapping[str, Any], parts: Mapping[str, str]) -> str:
         "parts": dict(parts),
         "memory_mib": cell.case.machine.memory_mib,
         "nodes": cell.case.machine.nodes,
+        "cpus": cell.case.machine.cpus,
         "repeat": cell.repeat,
     }
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]

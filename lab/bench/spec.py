@@ -50,6 +50,8 @@ class Machine:
     """The same in all arms: switching a THP size on would raise it and decide the run by itself."""
     nodes: int = 1
     """NUMA nodes, which share the memory equally."""
+    cpus: int | None = None
+    """Processors; None: as many as the mode of emulation bears, of which under `icount` that is one."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,14 @@ class Case:
     """The arm of the preset whose use the case shows: the gates judge it beside the default policy."""
     slow: tuple[str, ...] = ()
     """Arms that are bounded in time rather than in work; they run once, and first."""
+    advises: bool = False
+    """Its programs ask for large folios themselves, so that `never` and `madvise` are two settings."""
+    counts: bool = False
+    """All that is judged are counts: it says as much where time is not counted in instructions."""
+    thp_off: tuple[str, ...] = ()
+    """Cgroups at the top whose tasks get base pages in an arm that sets each tenant by itself."""
+    writes: tuple[tuple[str, str], ...] = ()
+    """More settings of the guest, the same in all arms: files and what is written to them."""
     lrus: tuple[str, ...] = ("classic", "mglru")
     """LRU flavours that make sense."""
     stop_s: int = 3600

@@ -32,7 +32,7 @@ SIZES = {
 }
 
 
-def server(*args: str, group: str = "redis", snapshots: bool = False) -> Task:
+def server(*args: str, group: str = "redis", snapshots: bool = False, env: Mapping[str, str] | None = None) -> Task:
     """The server. Redis switches THP off for itself unless configured not to."""
     directory = ("--dir", "/mnt") if snapshots else ()
     return Task(
@@ -41,6 +41,7 @@ def server(*args: str, group: str = "redis", snapshots: bool = False) -> Task:
         ("{redis-server}", "--port", "0", "--unixsocket", SOCKET, "--save", "", "--appendonly", "no",
          "--disable-thp", "no", "--daemonize", "no", *directory, *args),
         group=group,
+        env=env or {},
         # The file may be the one of another tool of Redis; it goes by what it is called.
         arg0="redis-server",
         ready=SOCKET,
