@@ -67,7 +67,8 @@ def _headline(table: Table, gates: Sequence[Gate]) -> str:
         reached = sum(value >= 0.98 for value in known)
         cards.append((f"{min(known):.3f}", "the default policy's worst regret", min(known) >= 0.98))
         cards.append((f"{reached} of {len(known)}", "rows in which it is 0.98 or better", reached == len(known)))
-    held, judged = sum(one.ok for one in gates), sum(one.judged for one in gates)
+    counted = [one for one in gates if one.counts]
+    held, judged = sum(one.ok for one in counted), sum(one.judged for one in counted)
     if judged:
         cards.append((f"{held} of {judged}", "gates hold", held == judged))
     kills = {
