@@ -327,6 +327,12 @@ class JudgingTest(unittest.TestCase):
         found = it.regret(it.worlds[0], "mthp_ext", case.scores[0])
         self.assertEqual(found and found.value, 1.0)
 
+    def test_coverage_is_not_compared_with_what_died_early(self) -> None:
+        case = CI["dense/x95"]
+        it = table(*often(case, "mthp_ext", large=10), one(case, "always", 1, killed=True), case=case)
+        self.assertEqual(self.gate(it, "anon in 2M folios /").value, "as always did not live")
+        self.assertTrue(self.gate(table(*often(case, "mthp_ext", large=10), case=case), "anon in 2M folios /").missed)
+
     def test_the_oracle_is_a_setting_of_each_tenant(self) -> None:
         mixed = CI["mixed/host"]
         job = Cell(mixed, ARM["oracle"], "classic", 0).job({}, "/m")
