@@ -22,7 +22,7 @@ class _Size:
 
 
 _SIZES = {
-    Scale.SMOKE: _Size(12_600, 12, Machine(512, 128), 1, 2),
+    Scale.SMOKE: _Size(12_600, 12, Machine(512, 128), 0, 1),
     Scale.CI: _Size(126_000, 96, Machine(768, 512), 10, 70),
     Scale.FULL: _Size(1_900_000, 2048, Machine(8192, 6144), 30, 150),
 }
