@@ -48,7 +48,7 @@ _SCORE = Metric("swapped_in", "pages swapped in", "pages", -1, _swapped_in)
 
 def _hot(scale: Scale, cpus: int) -> Case:
     whole, turns = {Scale.SMOKE: (32, 4), Scale.CI: (192, 40), Scale.FULL: (4096, 200)}[scale]
-    limit_mib = whole // 2 + 8 * cpus
+    limit_mib = whole // 2 + 4 * cpus
     return Case(
         scenario="cpus",
         key=f"x{cpus}",

@@ -22,8 +22,8 @@ console.log(sum);
 """
 _SIZES = {
     # objects, replaced, limit
-    Scale.SMOKE: (40_000, 60_000, 56),
-    Scale.CI: (300_000, 1_200_000, 112),
+    Scale.SMOKE: (40_000, 60_000, 20),
+    Scale.CI: (300_000, 1_200_000, 104),
     Scale.FULL: (6_000_000, 40_000_000, 1400),
 }
 

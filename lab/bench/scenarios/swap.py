@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from lab.bench.scenarios import store
-from lab.bench.spec import MIB, Case, Role, Scale, Task
+from lab.bench.spec import MIB, Case, Metric, Role, Scale, Task
 
 _ZSWAP = "/sys/module/zswap/parameters"
 
@@ -15,7 +15,12 @@ def _zswap(scale: Scale) -> Case:
     case = store.case("swap", "zswap", title, size, {"memory.high": size.limit_mib * MIB})
     # What does not fit into a tenth of the memory is written to the device behind.
     writes = ((f"{_ZSWAP}/compressor", "lz4"), (f"{_ZSWAP}/max_pool_percent", "10"), (f"{_ZSWAP}/enabled", "Y"))
-    return replace(case, writes=writes, slow=store.SLOW)
+    # What zswap holds is not counted as swapped in.
+    more = (
+        Metric("zswap_in", "pages loaded from zswap", "", -1, lambda run: run.vmstat.get("zswpin")),
+        Metric("zswap_out", "pages stored in zswap", "", -1, lambda run: run.vmstat.get("zswpout")),
+    )
+    return replace(case, writes=writes, slow=store.SLOW, more=(*case.more, *more))
 
 
 def _off(scale: Scale) -> Case:
