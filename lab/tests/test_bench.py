@@ -35,6 +35,7 @@ from lab.bench.table import Table, metrics
 from lab.errors import LabError
 from lab.paths import REPO
 from lab.report import parts
+from lab.testing import bench as bench_tests
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, often, one, table
 from lab.tests.test_demo import _Checker
 
@@ -416,6 +417,13 @@ class ScenarioTest(unittest.TestCase):
         self.assertEqual([c.name for c in scenarios.cases(Scale.CI, ["redis/set-high"])], ["redis/set-high"])
         with self.assertRaises(LabError):
             scenarios.cases(Scale.CI, ["radish"])
+
+    def test_what_make_test_leaves_out_has_a_twin_that_it_runs(self) -> None:
+        ran = {cell.case.name for cell in bench_tests._cells([])}
+        self.assertEqual(set(bench_tests._ONLY_IN_BENCH) & ran, set())
+        self.assertEqual(set(bench_tests._ONLY_IN_BENCH) | ran, set(CI))
+        for name in bench_tests._ONLY_IN_BENCH:
+            self.assertIn(name.partition("/")[0], {one_.partition("/")[0] for one_ in ran})
 
 
 class ArmTest(unittest.TestCase):
