@@ -25,7 +25,7 @@ WHOLE: dict[str, Any] = {"qemu_mode": "icount", "scale": "ci", "revision": "1f89
 _ROWS = sum(len(case.lrus) for case in scenarios.cases(Scale.CI))
 
 
-def bench(directory: Path, rows: list[str] | None = None, **changed: Any) -> None:
+def bench(directory: Path, rows: list[str] | None = None, runs: tuple[int, int] = (5, 5), **changed: Any) -> None:
     """Leaves a run of the suite there: figures of one case, which stand for those of all."""
     write = functools.partial(results.write, directory=directory)
     with mock.patch.object(output, "RESULTS", directory), mock.patch.object(results, "write", write):
@@ -33,6 +33,8 @@ def bench(directory: Path, rows: list[str] | None = None, **changed: Any) -> Non
     body = json.loads((directory / "bench.json").read_text())
     every = [f"{case.name}/{lru}" for case in scenarios.cases(Scale.CI) for lru in case.lrus]
     figures = body["metrics"]["worlds"]["redis/set-high/classic"]
+    for arm, count in zip(("never", "always"), runs, strict=True):
+        figures["arms"][arm]["runs"] = count
     body["metrics"]["worlds"] = dict.fromkeys(every if rows is None else rows, figures)
     body["when"] = "2026-11-22T23:59:00+00:00"
     (directory / "bench.json").write_text(json.dumps(body))
@@ -78,6 +80,8 @@ class PublishTest(unittest.TestCase):
         for why, changed in (
             ("are missing", {"complete": False}),
             ("are missing", {"complete": None}),
+            ("rows have too few runs", {"runs": (4, 4)}),
+            ("or more of one arm", {"runs": (6, 5)}),
             ("scale smoke", {"scale": "smoke"}),
             ("commit first", {"revision": "1f89d70-dirty"}),
             ("commit first", {"revision": None}),
