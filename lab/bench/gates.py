@@ -58,7 +58,7 @@ class _Judged:
         if len(set(counts.values())) > 1:
             return f"as its arms ran from {min(counts.values())} to {max(counts.values())} times"
         few = [counts[arm] for arm in (self.arm, *others) if counts.get(arm, wanted) < wanted]
-        return f"{min(few)} runs of {wanted}" if few else ""
+        return f"{min(few)} of {wanted} runs" if few else ""
 
     def decided(self, what: str, value: float | None, bound: str, *others: str) -> Gate:
         """A gate on a ratio to other arms, left open where there are too few runs of one."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lab.bench import readers
 from lab.bench.run import Run
-from lab.bench.scenarios import python, store
+from lab.bench.scenarios import bloat, python, store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 _ADVISING = {"MALLOC_CONF": "thp:always"}
@@ -76,29 +76,28 @@ def _survived(run: Run) -> float | None:
 
 
 def _small() -> Case:
-    count = 12
-    # The `:` keeps the shell, which would become /bin/sleep.
-    one = "{dash} -c '/bin/sleep 1; :' &"
-    script = f"i=0; while [ $i -lt {count} ]; do {one} i=$((i+1)); done; wait"
+    count = 8
     return Case(
         scenario="advised",
         key="small",
-        title=f"{count} shells whose C library advises their heaps, memory.max = 16M, no swap",
+        title=f"{count} idle threads with an arena each, which their allocator advises, memory.max = 16M, no swap",
         machine=Machine(512, 128),
-        groups=(Group("shells", {"memory.max": 16 * MIB, "memory.swap.max": 0}),),
+        groups=(Group("threads", {"memory.max": 16 * MIB, "memory.swap.max": 0}),),
         tasks=(
             Task(
                 "load",
                 Role.LOAD,
-                ("{dash}", "-c", script),
-                group="shells",
-                env={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
+                python.argv(bloat.THREADS, count=count, idle=1),
+                group="threads",
+                # An arena begins with 2 MiB. glibc's, with glibc.malloc.hugetlb=1, advise what they grow by from that
+                # size on, and an idle thread never comes so far.
+                env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{count},thp:always"},
             ),
         ),
-        software=("shell",),
+        software=("python",),
         scores=(Metric("survived", "survived", "", +1, _survived),),
         deadline_s=60,
-        main="shells",
+        main="threads",
         advises=True,
     )
 
