@@ -25,7 +25,8 @@ BATCH_MIB = 64 * 4 / 1024
 equal cgroups may differ, on one processor."""
 
 SLACK_PAGES = 2048
-"""Pages that two equal runs may differ by in what they swap, four huge pages."""
+"""Pages by which counts of what is swapped may differ without a meaning: four huge pages. With several processors no
+two runs are alike."""
 
 _KILLS = "nothing is killed"
 _CUT = "because the clock of this machine stopped a run"
