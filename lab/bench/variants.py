@@ -90,7 +90,7 @@ SWEEPS: Mapping[str, Sweep] = {
     "pressure-order": Sweep(
         "0", ("4", "9"), ("hostpressure/node", "redis/bgsave-high", "square/high", "hostpressure/redis")
     ),
-    "pressure": Sweep("full", ("some",), ("redis/bgsave-high", "hostpressure/node")),
+    "pressure": Sweep("full", ("some",), ("redis/bgsave-high", "hostpressure/node", "cpus/threads")),
     "sparse-share": Sweep("50", ("25", "75"), ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none")),
     "sample-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
 }
