@@ -12,6 +12,12 @@ from lab.bench.walks import WALKS, Tlb
 from lab.report.stats import Figure, Interval, figure, median_interval, ratio_interval
 
 
+def metrics(case: Case, walks: Sequence[Metric] = ()) -> list[Metric]:
+    """All figures of a case, in the order of its table."""
+    seen = {metric.key: metric for metric in (*case.judged, *walks, *case.more, *COMMON)}
+    return list(seen.values())
+
+
 @dataclass(frozen=True)
 class World:
     """A row of the heat map: a case under an LRU flavour."""
@@ -63,11 +69,9 @@ class Table:
                 self.worlds.append(World(run.cell.case, run.cell.lru))
 
     def metrics(self, world: World) -> list[Metric]:
-        """All figures of a case, in the order of its table. Those of the TLB model only where some run has them."""
-        case = world.case
+        """All figures of a row, in the order of its table. Those of the TLB model only where some run has them."""
         walks = [one for one in WALKS if any(one.of(run) is not None for run in self._of(world))]
-        seen = {metric.key: metric for metric in (*case.judged, *walks, *case.more, *COMMON)}
-        return list(seen.values())
+        return metrics(world.case, walks)
 
     def _of(self, world: World) -> list[Run]:
         return [run for run in self.all if (run.cell.case.name, run.cell.lru) == (world.case.name, world.lru)]
