@@ -30,17 +30,23 @@ struct qemu_plugin_insn {
 	size_t len;
 	exec_cb exec;
 	memory_cb access;
+	int exec_flags, access_flags;
 	void *exec_data, *access_data;
 };
 struct qemu_plugin_tb {
 	uint64_t vaddr, executed, slot;
+	exec_cb block;
+	uint64_t block_slot, block_bound;
+	int block_flags;
+	void *block_data;
 	struct qemu_plugin_insn insn;
 };
 
 static void (*translate)(uint64_t, struct qemu_plugin_tb *);
 static void (*at_exit_cb)(uint64_t, void *);
-static uint64_t board[2];
+static uint64_t board[3];
 static bool counted;
+static int may_read = CB_R_REGS; /* registers, in the callback that runs */
 
 struct bytes *g_byte_array_sized_new(unsigned int size)
 {
@@ -86,14 +92,14 @@ void qemu_plugin_reset(uint64_t plugin, simple_cb done)
 
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, exec_cb cb, int flags, void *with)
 {
-	(void)flags;
+	insn->exec_flags = flags;
 	insn->exec = cb;
 	insn->exec_data = with;
 }
 
 void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *insn, memory_cb cb, int flags, int rw, void *with)
 {
-	(void)flags;
+	insn->access_flags = flags;
 	(void)rw;
 	insn->access = cb;
 	insn->access_data = with;
@@ -105,6 +111,18 @@ void qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(struct qemu_plugin_tb *tb
 	(void)op;
 	tb->slot = entry.offset / 8;
 	tb->executed = imm;
+}
+
+void qemu_plugin_register_vcpu_tb_exec_cond_cb(struct qemu_plugin_tb *tb, exec_cb cb, int flags, int cond,
+					       struct qemu_plugin_u64 entry, uint64_t imm, void *with)
+{
+	if (cond != COND_NE)
+		abort();
+	tb->block = cb;
+	tb->block_flags = flags;
+	tb->block_slot = entry.offset / 8;
+	tb->block_bound = imm;
+	tb->block_data = with;
 }
 
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb)
@@ -155,6 +173,10 @@ struct array_of *qemu_plugin_get_registers(void)
 
 int qemu_plugin_read_register(struct qemu_plugin_register *handle, struct bytes *to)
 {
+	if (may_read != CB_R_REGS) {
+		fprintf(stderr, "a register is read in a callback that may not\n");
+		exit(4);
+	}
 	memcpy(to->data, handle, 8);
 	to->len = 8;
 	return 8;
@@ -200,16 +222,38 @@ static void map(uint64_t root)
 	table(0x6000)[13] |= 0x60ull; /* used and written: no matter */
 }
 
-static void task(uint64_t number, const char *name)
+/* The kernel now has the space `number` at `root` as that of the task that runs, a thread of `name`. */
+static void task(uint64_t number, const char *name, uint64_t root)
 {
-	/* current -> the task at 0x100 with its name at 8 and its mm at 0; the mm's context at 0 of 0x200. */
-	uint64_t at = DATA + 0x100, mm = DATA + 0x200;
+	/* current -> the task at 0x100: its mm at 0, its own name at 8, its leader at 24, its signals at 32. */
+	uint64_t at = DATA + 0x100, mm = DATA + 0x200, leader = DATA + 0x300, signal = DATA + 0x400;
+	uint64_t group = DATA + 0x500, pgd = DIRECT + root, id = 100 + number;
 
 	memcpy(data + PERCPU + 0x10, &at, 8);
 	memcpy(data + 0x100, &mm, 8);
-	memset(data + 0x108, 0, 16);
-	memcpy(data + 0x108, name, strlen(name));
+	memcpy(data + 0x108, "thread", 7);
+	memcpy(data + 0x118, &leader, 8);
+	memcpy(data + 0x120, &signal, 8);
+	/* The mm: context at 0, with the changes behind it, tables at 24. */
 	memcpy(data + 0x200, &number, 8);
+	memcpy(data + 0x218, &pgd, 8);
+	memset(data + 0x308, 0, 16);
+	memcpy(data + 0x308, name, strlen(name));
+	memcpy(data + 0x410, &group, 8);
+	memcpy(data + 0x508, &id, 8);
+}
+
+static void changes(uint64_t number)
+{
+	memcpy(data + 0x208, &number, 8);
+}
+
+static void run_block(const struct qemu_plugin_tb *tb)
+{
+	if (!tb->block || board[tb->block_slot] == tb->block_bound)
+		return;
+	may_read = tb->block_flags;
+	tb->block(0, tb->block_data);
 }
 
 /* One instruction at `from`, with an access if `vaddr` is not 0. */
@@ -222,11 +266,15 @@ static void execute(uint64_t from, const uint8_t *code, size_t len, uint64_t vad
 	registers[from >> 63 ? K_GS_BASE : GS_BASE] = 0x7f0000;
 	translate(1, &tb);
 	counted |= tb.insn.access != NULL;
+	run_block(&tb);
 	board[tb.slot] += tb.executed;
+	may_read = tb.insn.exec_flags;
 	if (tb.insn.exec)
 		tb.insn.exec(0, tb.insn.exec_data);
+	may_read = tb.insn.access_flags;
 	if (tb.insn.access && vaddr)
 		tb.insn.access(0, 0, vaddr, tb.insn.access_data);
+	may_read = CB_NO_REGS;
 }
 
 #define USER_CODE 0x401000ull
@@ -263,6 +311,18 @@ static void invlpg(uint64_t vaddr)
 	execute(KERNEL_CODE, code, sizeof(code), 0);
 }
 
+/* Another program runs meanwhile; then the first one's tables have had this many changes. */
+static void away_and_back(uint64_t number)
+{
+	load_cr3(0x7000);
+	task(2, "other", 0x7000);
+	changes(0);
+	touch(USER_CODE, 0x2000);
+	load_cr3(0x1000);
+	task(1, "first", 0x1000);
+	changes(number);
+}
+
 static void scenario(const char *name)
 {
 	if (!strcmp(name, "sizes")) {
@@ -288,39 +348,79 @@ static void scenario(const char *name)
 		load_cr3(0x1000);
 		touch(USER_CODE, 0x1000);
 		load_cr3(0x7000);
-		task(2, "other");
+		task(2, "other", 0x7000);
 		touch(USER_CODE, 0x1000);
 		load_cr3(0x1000);
-		task(1, "first");
+		task(1, "first", 0x1000);
 		touch(USER_CODE, 0x1000);
 		/* The same tables, another address space. */
 		load_cr3(0x7000);
-		task(3, "third");
+		task(3, "third", 0x7000);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "changed")) {
-		uint64_t changes = 5;
-
+		touch(USER_CODE, 0x1000);
+		away_and_back(5);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "kernel-first")) {
+		/* The end of a read() writes to user memory before user code runs. */
+		touch(USER_CODE, 0x1000);
+		away_and_back(5);
+		touch(KERNEL_CODE, 0x1000);
+	} else if (!strcmp(name, "exec")) {
+		/* The kernel goes over to the new space, and then gives the name. */
+		task(2, "first", 0x7000);
+		load_cr3(0x7000);
+		touch(KERNEL_CODE, 0x1000);
+		task(2, "other", 0x7000);
+		touch(KERNEL_CODE, 0x2000);
+		touch(USER_CODE, 0x3000);
+	} else if (!strcmp(name, "before")) {
+		/* Before the kernel has changed the running task. */
 		touch(USER_CODE, 0x1000);
 		load_cr3(0x7000);
-		task(2, "other");
-		touch(USER_CODE, 0x2000);
-		load_cr3(0x1000);
-		task(1, "first");
-		memcpy(data + 0x208, &changes, 8);
-		touch(USER_CODE, 0x1000);
+		touch(KERNEL_CODE, DIRECT + 0x1000);
+		task(2, "other", 0x7000);
+		touch(KERNEL_CODE, 0x1000);
 	} else if (!strcmp(name, "own")) {
-		uint64_t changes = 5;
-
 		touch(USER_CODE, 0x1000);
-		memcpy(data + 0x208, &changes, 8);
+		changes(5);
 		load_cr3(0x1000);
+		touch(USER_CODE, 0x1000);
+		away_and_back(5);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "own-page")) {
+		touch(USER_CODE, 0x1000);
+		changes(5);
+		invlpg(0x1000);
+		touch(USER_CODE, 0x1000);
+		away_and_back(5);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "lazy")) {
+		/* A kernel thread borrows the space, changes it and leaves it instead of flushing it. */
+		touch(USER_CODE, 0x1000);
+		changes(5);
+		away_and_back(5);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "other-pgd")) {
+		load_cr3(0x7000);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "no-name")) {
+		load_cr3(0x7000);
+		task(2, "", 0x7000);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "no-text")) {
+		load_cr3(0x7000);
+		task(2, "a\x80", 0x7000);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "one-number")) {
 		touch(USER_CODE, 0x1000);
 		load_cr3(0x7000);
-		task(2, "other");
-		touch(USER_CODE, 0x2000);
-		load_cr3(0x1000);
-		task(1, "first");
+		task(1, "other", 0x7000);
 		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "new-number")) {
+		touch(USER_CODE, 0x1000);
+		task(9, "first", 0x1000);
+		load_cr3(0x7000);
 	}
 }
 
@@ -332,7 +432,7 @@ int main(int argc, char **argv)
 	map(0x1000);
 	map(0x7000);
 	registers[CR3] = 0x1000;
-	task(1, "first");
+	task(1, "first", 0x1000);
 	if (!strcmp(name, "pcid"))
 		registers[CR4] |= 1ull << 17;
 	if (!strcmp(name, "la57"))

@@ -9,10 +9,17 @@ from lab import proc
 from lab.errors import Exit, LabError
 
 _MEMBERS = {
+    "leader": ("task_struct", "group_leader"),
     "comm": ("task_struct", r"comm\[16\]"),
+    "signal": ("task_struct", "signal"),
     "mm": ("task_struct", "active_mm"),
+    "pgrp": ("signal_struct", r"pids\[4\]"),
+    "nr": ("pid", r"numbers\[\d*\]"),
+    "pgd": ("mm_struct", "pgd"),
     "context": ("mm_struct", "context"),
 }
+_PGID = 2
+"""Of enum pid_type."""
 
 
 @cache
@@ -23,6 +30,10 @@ def words(vmlinux: Path) -> tuple[str, ...]:
     values = {"current": int(found[1], 16) if found else None}
     for name, (struct, member) in _MEMBERS.items():
         values[name] = _offset(vmlinux, struct, member)
+    if values["pgrp"] is not None:
+        values["pgrp"] += 8 * _PGID
+    if _offset(vmlinux, "upid", "nr") != 0:
+        values["nr"] = None
     if _offset(vmlinux, "mm_context_t", "ctx_id") != 0 or _offset(vmlinux, "mm_context_t", "tlb_gen") != 8:
         values["context"] = None
     lacking = [name for name, value in values.items() if value is None]

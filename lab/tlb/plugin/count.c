@@ -9,16 +9,15 @@
 static struct program programs[PROGRAMS];
 static unsigned int known;
 
-struct program *count_program(const char *name)
+struct program *count_program(const char *name, uint32_t group)
 {
 	for (unsigned int i = 0; i < known; i++)
-		if (!strcmp(programs[i].name, name))
+		if (programs[i].group == group && !strcmp(programs[i].name, name))
 			return &programs[i];
-	if (known == PROGRAMS - 1)
-		name = "(others)";
-	else if (known == PROGRAMS)
-		return &programs[PROGRAMS - 1];
+	if (known == PROGRAMS)
+		return NULL;
 	snprintf(programs[known].name, sizeof(programs[known].name), "%s", name);
+	programs[known].group = group;
 	return &programs[known++];
 }
 
@@ -62,7 +61,7 @@ const char *count_report(const char *path, unsigned int label, unsigned int join
 			continue;
 		fprintf(out, "%s{\"name\": ", shown++ ? ", " : "");
 		quoted(out, one->name);
-		fprintf(out, ", ");
+		fprintf(out, ", \"group\": %" PRIu32 ", ", one->group);
 		mode(out, "user", &one->of[USER], join);
 		fprintf(out, ", ");
 		mode(out, "kernel", &one->of[KERNEL], join);

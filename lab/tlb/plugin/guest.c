@@ -167,20 +167,44 @@ bool guest_walk(uint64_t cr3, uint64_t vaddr, struct mapping *mapping)
 	return true;
 }
 
-bool guest_task(bool kernel, struct task *task)
+static bool follow(uint64_t base, unsigned int offset, uint64_t *to)
+{
+	return read_guest(base + offset, to, sizeof(*to));
+}
+
+bool guest_context(bool kernel, struct context *context)
 {
 	const struct options *o = guest.options;
-	uint64_t base, current, mm, context[2];
+	uint64_t base = read_register(kernel ? guest.gs_base : guest.k_gs_base), mm, pgd, numbers[2];
 
-	if (!o->current)
+	if (!read_guest(base + o->current, &context->task, sizeof(context->task)) ||
+	    !follow(context->task, o->mm, &mm) || !follow(mm, o->pgd, &pgd) ||
+	    !read_guest(mm + o->context, numbers, sizeof(numbers)))
 		return false;
-	base = read_register(kernel ? guest.gs_base : guest.k_gs_base);
-	if (!read_guest(base + o->current, &current, sizeof(current)) ||
-	    !read_guest(current + o->comm, task->comm, COMM_LEN) || !read_guest(current + o->mm, &mm, sizeof(mm)) ||
-	    !read_guest(mm + o->context, context, sizeof(context)))
-		return false;
-	task->comm[COMM_LEN] = '\0';
-	task->context = context[0];
-	task->changes = context[1];
+	context->cr3 = pgd - guest.direct;
+	context->number = numbers[0];
+	context->changes = numbers[1];
 	return true;
+}
+
+/* Names are text, and there is one: else they were read from somewhere else. */
+static bool is_name(const char *name)
+{
+	for (const char *c = name; *c; c++)
+		if (*c < 0x20 || *c > 0x7e)
+			return false;
+	return *name && strlen(name) < COMM_LEN;
+}
+
+bool guest_owner(uint64_t task, struct owner *owner)
+{
+	const struct options *o = guest.options;
+	uint64_t leader, signal, group;
+
+	if (!follow(task, o->leader, &leader) || !read_guest(leader + o->comm, owner->name, COMM_LEN) ||
+	    !follow(task, o->signal, &signal) || !follow(signal, o->pgrp, &group) ||
+	    !read_guest(group + o->nr, &owner->group, sizeof(owner->group)))
+		return false;
+	owner->name[COMM_LEN] = '\0';
+	return is_name(owner->name);
 }

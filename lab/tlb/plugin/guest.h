@@ -16,11 +16,18 @@ struct mapping {
 	unsigned int levels;
 };
 
-/* The task that runs, as the kernel has it. */
-struct task {
-	char comm[COMM_LEN + 1];
-	uint64_t context; /* number of the address space, which is never used again */
+/* The address space in use, as the kernel has it for the task that runs. */
+struct context {
+	uint64_t task;	  /* where the task is */
+	uint64_t cr3;	  /* of its page tables */
+	uint64_t number;  /* never used again */
 	uint64_t changes; /* of its page tables that want a flush */
+};
+
+/* Whose the task is. */
+struct owner {
+	char name[COMM_LEN + 1]; /* of the process, whatever its threads are called */
+	uint32_t group;		 /* process group */
 };
 
 /* Finds the registers and the map of all memory; NULL, or why this guest cannot be modelled. In a callback only. */
@@ -30,7 +37,8 @@ uint64_t guest_cr3(void);
 uint64_t guest_general(unsigned int number);
 /* Walks the page tables of the address space `cr3`; whether the page is mapped. */
 bool guest_walk(uint64_t cr3, uint64_t vaddr, struct mapping *mapping);
-/* Whether the running task could be read. */
-bool guest_task(bool kernel, struct task *task);
+/* Whether it could be read. These read registers: in callbacks that may, only. */
+bool guest_context(bool kernel, struct context *context);
+bool guest_owner(uint64_t task, struct owner *owner);
 
 #endif

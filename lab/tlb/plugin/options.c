@@ -45,16 +45,25 @@ static bool take(struct options *options, const char *name, const char *value)
 		options->coalesce = n;
 		return n <= 4;
 	}
+	struct {
+		const char *name;
+		unsigned int *offset;
+	} offsets[] = {
+		{ "leader", &options->leader }, { "comm", &options->comm }, { "signal", &options->signal },
+		{ "mm", &options->mm },		{ "pgrp", &options->pgrp }, { "nr", &options->nr },
+		{ "pgd", &options->pgd },	{ "context", &options->context },
+	};
+
+	for (unsigned int i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+		if (!strcmp(name, offsets[i].name)) {
+			*offsets[i].offset = n;
+			return n < 1 << 20;
+		}
+	}
 	if (!strcmp(name, "direct"))
 		options->direct = n;
 	else if (!strcmp(name, "current"))
 		options->current = n;
-	else if (!strcmp(name, "comm"))
-		options->comm = n;
-	else if (!strcmp(name, "mm"))
-		options->mm = n;
-	else if (!strcmp(name, "context"))
-		options->context = n;
 	else
 		return false;
 	return true;
@@ -75,8 +84,8 @@ bool options_parse(struct options *options, int count, char **words)
 		*value = '=';
 	}
 	if (!options->out || !options->l1_small.sets || !options->l1_large.sets || !options->l2.sets ||
-	    !options->pde.sets || !options->pdpte.sets) {
-		fprintf(stderr, "tlb plugin: it needs out=, l1-small=, l1-large=, l2=, pde= and pdpte=\n");
+	    !options->pde.sets || !options->pdpte.sets || !options->current) {
+		fprintf(stderr, "tlb plugin: it needs out=, l1-small=, l1-large=, l2=, pde=, pdpte= and current=\n");
 		return false;
 	}
 	return true;

@@ -21,8 +21,8 @@ enum { MARK_ARM = 1, MARK_BEGIN, MARK_END };
 
 /* An address space of the guest. */
 struct space {
-	uint64_t cr3, context, changes;
-	struct program *program;
+	uint64_t cr3, context;
+	uint64_t changes; /* up to which its tables are known to be flushed */
 	unsigned int number; /* in the model; another one when the tables serve another address space */
 };
 
@@ -33,11 +33,21 @@ static struct {
 	struct space spaces[SPACES];
 	unsigned int used, numbers, window;
 	struct space *now;
-	bool armed, counting, unknown; /* unknown: it has not been looked whose space it is since the last switch */
-	bool refused;
+	struct program *owner; /* who accesses count for */
+	bool armed, counting, refused;
 	struct qemu_plugin_scoreboard *board;
-	uint64_t *executed; /* instructions by mode since settle(), which QEMU's own code adds up */
+	uint64_t *slots;
 } tlb;
+
+/* What QEMU's own code reads and writes: instructions by mode since settle(), and what has yet to be looked up since
+ * the last switch. exec gives a program its name only after its address space, so names are read again in user code. */
+enum { UNKNOWN = MODES, SLOTS };
+enum { NOTHING, NAME, SPACE };
+
+static struct qemu_plugin_u64 entry_of(unsigned int number)
+{
+	return (struct qemu_plugin_u64){ tlb.board, number * sizeof(*tlb.slots) };
+}
 
 static void refuse(const char *why)
 {
@@ -45,11 +55,13 @@ static void refuse(const char *why)
 		count_refuse(tlb.options.out, why);
 	tlb.refused = true;
 	tlb.counting = false;
+	if (tlb.slots)
+		tlb.slots[UNKNOWN] = NOTHING;
 }
 
 static struct counts *counts(unsigned int mode)
 {
-	return &tlb.now->program->of[mode];
+	return &tlb.owner->of[mode];
 }
 
 /* The instructions go to the program that ran. */
@@ -57,9 +69,22 @@ static void settle(void)
 {
 	for (unsigned int mode = 0; mode < MODES; mode++) {
 		if (tlb.counting)
-			counts(mode)->instructions += tlb.executed[mode];
-		tlb.executed[mode] = 0;
+			counts(mode)->instructions += tlb.slots[mode];
+		tlb.slots[mode] = 0;
 	}
+}
+
+/* What comes now counts for the program, the kernel's own if there is no owner. */
+static void count_for(const struct owner *owner)
+{
+	struct program *program = owner ? count_program(owner->name, owner->group) : count_program("(kernel)", 0);
+
+	if (tlb.owner)
+		settle();
+	if (program)
+		tlb.owner = program;
+	else
+		refuse("the guest has had more programs than the plugin has room for");
 }
 
 static unsigned int new_number(void)
@@ -95,36 +120,66 @@ static struct space *space_of(uint64_t cr3)
 	}
 	guess[slot] = tlb.used;
 	space = &tlb.spaces[tlb.used++];
-	*space = (struct space){ .cr3 = cr3, .program = count_program("(unknown)"), .number = new_number() };
+	*space = (struct space){ .cr3 = cr3, .number = new_number() };
 	return space;
 }
 
-/* The first access of user code after a switch: only now the kernel's notion of the task that runs is sure to be right. */
-static void look_whose(void)
+static bool is_of_another(uint64_t context)
 {
-	struct space *space = tlb.now;
-	struct task task;
+	for (unsigned int i = 0; i < tlb.used; i++)
+		if (&tlb.spaces[i] != tlb.now && tlb.spaces[i].context == context)
+			return true;
+	return false;
+}
 
-	tlb.unknown = false;
-	if (!tlb.options.current)
+#define OTHER_LAYOUT ": this is not the kernel whose layout was given"
+
+/* At the start of a block while it is unknown whose the address space is. The kernel writes CR3 before it changes the
+ * running task, so its notion holds once the two agree: at the latest in user code. What comes before is the kernel's
+ * own work and leaves user memory alone. */
+static void on_block(unsigned int cpu, void *data)
+{
+	unsigned int mode = (uintptr_t)data;
+	struct space *space = tlb.now;
+	struct context context;
+	struct owner owner;
+
+	(void)cpu;
+	if (tlb.refused || !space || (mode == KERNEL && tlb.slots[UNKNOWN] == NAME))
 		return;
-	if (!guest_task(false, &task)) {
-		refuse("the running task cannot be read: this is not the kernel whose layout was given");
+	if (!guest_context(mode == KERNEL, &context) || context.cr3 != space->cr3 ||
+	    !guest_owner(context.task, &owner)) {
+		if (mode == USER)
+			refuse("the running task cannot be read, or its page tables are not those in use" OTHER_LAYOUT);
 		return;
 	}
-	settle();
-	if (space->context != task.context) {
+	if (space->context != context.number) {
+		if (is_of_another(context.number)) {
+			refuse("two address spaces have one number" OTHER_LAYOUT);
+			return;
+		}
 		/* The tables of an ended program serve another one. */
 		if (space->context)
 			space->number = new_number();
-		space->context = task.context;
-		space->changes = task.changes;
-	} else if (space->changes != task.changes) {
-		/* Changed while another space ran: processors flush it before it runs again. */
+		space->context = context.number;
+		space->changes = context.changes;
+	} else if (space->changes != context.changes) {
+		/* Changed and not flushed, as by others while another space ran: processors flush it before it runs. */
 		model_drop_space(&tlb.model, space->number);
-		space->changes = task.changes;
+		space->changes = context.changes;
 	}
-	space->program = count_program(task.comm);
+	tlb.slots[UNKNOWN] = mode == USER ? NOTHING : NAME;
+	count_for(&owner);
+}
+
+/* The kernel has flushed what it changed so far. It raises the number of changes before it flushes; a kernel thread that
+ * borrows the space raises it and does not flush. */
+static void flushed(void)
+{
+	struct context context;
+
+	if (tlb.slots[UNKNOWN] != SPACE && guest_context(true, &context) && context.cr3 == tlb.now->cr3)
+		tlb.now->changes = context.changes;
 }
 
 static void on_memory(unsigned int cpu, uint32_t info, uint64_t vaddr, void *data)
@@ -139,8 +194,6 @@ static void on_memory(unsigned int cpu, uint32_t info, uint64_t vaddr, void *dat
 	(void)info;
 	if (tlb.refused || !tlb.now)
 		return;
-	if (tlb.unknown && mode == USER)
-		look_whose();
 	c = counts(mode);
 	space = vaddr >> 63 ? 0 : tlb.now->number;
 	c->accesses += tlb.counting;
@@ -169,7 +222,7 @@ static void on_memory(unsigned int cpu, uint32_t info, uint64_t vaddr, void *dat
 static void on_cr3(unsigned int cpu, void *data)
 {
 	uint64_t cr3 = guest_general((uintptr_t)data) & ~0xfffull & ~(1ull << 63);
-	struct task task;
+	struct context context;
 
 	(void)cpu;
 	if (tlb.refused || !tlb.now)
@@ -177,14 +230,18 @@ static void on_cr3(unsigned int cpu, void *data)
 	if (cr3 == tlb.now->cr3) {
 		/* The space's own flush. */
 		model_drop_space(&tlb.model, tlb.now->number);
+		flushed();
 		return;
 	}
-	settle();
-	/* The kernel still has the task that goes as the running one. What it changed it has flushed itself. */
-	if (tlb.now->context && guest_task(true, &task) && task.context == tlb.now->context)
-		tlb.now->changes = task.changes;
+	/* The kernel still has the task that goes as the running one, and its space the number that it had. */
+	if (tlb.slots[UNKNOWN] != SPACE && guest_context(true, &context) && context.cr3 == tlb.now->cr3 &&
+	    context.number != tlb.now->context) {
+		refuse("the number of an address space changes" OTHER_LAYOUT);
+		return;
+	}
+	count_for(NULL);
 	tlb.now = space_of(cr3);
-	tlb.unknown = true;
+	tlb.slots[UNKNOWN] = tlb.refused ? NOTHING : SPACE;
 }
 
 static void on_cr4(unsigned int cpu, void *data)
@@ -213,6 +270,8 @@ static void on_invlpg(unsigned int cpu, void *data)
 	if (at->index < 16)
 		vaddr += guest_general(at->index) << at->shift;
 	model_drop_page(&tlb.model, PAGE_OF(vaddr), vaddr >> 63 ? 0 : tlb.now->number);
+	if (!(vaddr >> 63))
+		flushed();
 }
 
 static void translate(uint64_t id, struct qemu_plugin_tb *tb);
@@ -249,9 +308,10 @@ static void on_mark(unsigned int cpu, void *data)
 			return;
 		}
 		tlb.armed = true;
-		tlb.executed = qemu_plugin_scoreboard_find(tlb.board, 0);
+		tlb.slots = qemu_plugin_scoreboard_find(tlb.board, 0);
 		tlb.now = space_of(guest_cr3() & ~0xfffull);
-		tlb.unknown = true;
+		count_for(NULL);
+		tlb.slots[UNKNOWN] = SPACE;
 		/* All code is translated again, now with calls at each access. */
 		qemu_plugin_reset(tlb.id, watch);
 		return;
@@ -354,9 +414,9 @@ static void translate(uint64_t id, struct qemu_plugin_tb *tb)
 
 	(void)id;
 	if (tlb.armed) {
-		struct qemu_plugin_u64 executed = { tlb.board, mode * sizeof(*tlb.executed) };
-
-		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, INLINE_ADD_U64, executed, count);
+		/* First whose the block is, then its instructions. */
+		qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, on_block, CB_R_REGS, COND_NE, entry_of(UNKNOWN), NOTHING, (void *)mode);
+		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, INLINE_ADD_U64, entry_of(mode), count);
 	}
 	for (size_t i = 0; i < count; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
@@ -395,7 +455,7 @@ int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc, cha
 		return -1;
 	}
 	tlb.id = id;
-	tlb.board = qemu_plugin_scoreboard_new(sizeof(uint64_t) * MODES);
+	tlb.board = qemu_plugin_scoreboard_new(sizeof(uint64_t) * SLOTS);
 	watch(id);
 	return 0;
 }

@@ -36,6 +36,7 @@ struct qemu_plugin_u64 {
 enum { CB_NO_REGS, CB_R_REGS };
 enum { MEM_RW = 3 };
 enum { INLINE_ADD_U64 };
+enum { COND_NE = 3 };
 
 struct bytes { /* GByteArray */
 	uint8_t *data;
@@ -66,6 +67,9 @@ void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn, exec_
 void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *insn, memory_cb cb, int flags, int rw, void *data);
 void qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(struct qemu_plugin_tb *tb, int op, struct qemu_plugin_u64 entry,
 						       uint64_t imm);
+/* The callback is called at the start of the block where `entry` compares so with `imm`. */
+void qemu_plugin_register_vcpu_tb_exec_cond_cb(struct qemu_plugin_tb *tb, exec_cb cb, int flags, int cond,
+					       struct qemu_plugin_u64 entry, uint64_t imm, void *data);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
 uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
