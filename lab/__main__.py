@@ -20,7 +20,7 @@ def _setup(_: argparse.Namespace) -> int:
     setup.ensure(setup.Need.ALL, say_done=True)
     model.plugin()
     try:
-        emulator.find()
+        emulator.find(renew=True)
     except LabError as error:
         # All else works without it; what needs it says so again.
         print(f"setup: no TLB model: {error}", file=sys.stderr)

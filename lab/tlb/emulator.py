@@ -28,16 +28,23 @@ def fits(version: str) -> bool:
     return re.search(rf"version {re.escape(SERIES)}\.\d+", version) is not None
 
 
-def find() -> qemu.Emulator:
-    """The emulator, fetched if need be; LabError if none can be had."""
+def find(renew: bool = False) -> qemu.Emulator:
+    """The emulator, fetched if need be, or if there is a newer one and `renew`; LabError if none can be had."""
     program = qemu.binary()
     mine = programs.version([program, "--version"])
     if fits(mine):
         return qemu.Emulator(program)
     with locked("tlb-qemu"):
-        directory = cache() / "tlb-qemu"
-        if not (directory / "complete").exists():
-            _fetch(directory, mine)
+        # Built against the libraries of a release: after an upgrade of the host another one is needed.
+        release = _release()
+        kept = sorted(cache().glob(f"tlb-qemu-{release}-*/complete"), key=lambda path: path.stat().st_mtime)
+        directory = kept[-1].parent if kept else None
+        if directory is None or renew:
+            try:
+                directory = _fetch(release, mine)
+            except LabError as error:
+                if directory is None or error.code is not Exit.SOURCE:
+                    raise
     return _check(directory)
 
 
@@ -47,8 +54,8 @@ def _release() -> str:
     return found[1] if found else ""
 
 
-def _fetch(directory: Path, mine: str) -> None:
-    release = _release()
+def _fetch(release: str, mine: str) -> Path:
+    """Where Debian's is unpacked."""
     suite = _SUITES.get(release)
     if suite is None:
         raise LabError(
@@ -59,21 +66,48 @@ def _fetch(directory: Path, mine: str) -> None:
     config, attempts = host_config(), Attempts()
     with tempfile.TemporaryDirectory(dir=cache()) as name:
         work = Path(name)
-        for mirror in mirrors(config):
-            apt = PrivateApt(work / "apt", config, mirror, suite)
+        for number, mirror in enumerate(mirrors(config)):
+            apt = PrivateApt(work / f"apt{number}", config, mirror, suite)
             ok, text = apt.call("apt-get", "update", "--error-on=any")
-            ok, text = apt.call("apt-get", "download", *_PACKAGES) if ok else (ok, text)
-            debs = sorted((apt.directory / "download").glob("*.deb"))
-            if ok and len(debs) == len(_PACKAGES):
-                _unpack(debs, work / "tree", directory)
-                return
-            attempts.add(f"{suite} (mirror of {mirror.where})", text)
+            if not ok:
+                attempts.add(f"{suite} (mirror of {mirror.where})", text)
+                continue
+            return _download(apt, work, release, suite)
     tried = "\n  ".join(attempts.lines or ["the host's apt sources name no Debian mirror"])
     raise LabError(
         Exit.SOURCE,
-        f"the TLB model needs QEMU {SERIES}; the host's is {mine or 'unknown'}, and Debian's could not be fetched, "
-        f"likely for lack of a network; try again with one, or measure without the model:\n  {tried}",
+        f"the TLB model needs QEMU {SERIES}; the host's is {mine or 'unknown'}, and no mirror of Debian's could be "
+        f"asked, likely for lack of a network; try again with one, or measure without the model:\n  {tried}",
     )
+
+
+def offered(madison: str) -> str:
+    """The version of QEMU in the answer of `apt-cache madison`; empty if none is of the series."""
+    versions = [line.split("|")[1].strip() for line in madison.splitlines() if line.count("|") >= 2]
+    return next((one for one in versions if re.match(rf"(\d+:)?{re.escape(SERIES)}\.\d", one)), "")
+
+
+def _download(apt: PrivateApt, work: Path, release: str, suite: str) -> Path:
+    """The mirror answered, so whatever fails now is no lack of a network."""
+    ok, text = apt.call("apt-cache", "madison", _PACKAGES[0])
+    version = offered(text) if ok else ""
+    if not version:
+        raise LabError(
+            Exit.QEMU,
+            f"{suite} has no QEMU {SERIES} any more, which the TLB model was checked with: it may have moved, see "
+            f"_SUITES in lab/tlb/emulator.py; apt says: {' '.join(text.split())[:300] or 'nothing'}",
+        )
+    directory = cache() / f"tlb-qemu-{release}-{version.replace(':', '.')}"
+    if (directory / "complete").exists():
+        return directory
+    ok, text = apt.call("apt-get", "download", *_PACKAGES)
+    debs = sorted((apt.directory / "download").glob("*.deb"))
+    if not ok or len(debs) != len(_PACKAGES):
+        raise LabError(
+            Exit.QEMU, f"QEMU {version} of {suite} is listed and cannot be downloaded: {' '.join(text.split())[:300]}"
+        )
+    _unpack(debs, work / "tree", directory)
+    return directory
 
 
 def _unpack(debs: list[Path], tree: Path, directory: Path) -> None:
