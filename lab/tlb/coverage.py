@@ -12,7 +12,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.report.parts import grid
 from lab.tlb import model
-from lab.tlb.counts import Counts, read
+from lab.tlb.counts import read
 from lab.tlb.geometry import Geometry
 from lab.tlb.hardware import COVERS, FORMAT, ORDERS
 from lab.vm import Mode
@@ -42,10 +42,12 @@ def rows_of(records: Sequence[dict[str, Any]], plans: Sequence[tuple[str, int]])
         raise LabError(Exit.GUEST_FAILED, f"{len(plans)} runs were asked for, and {len(windows)} counted")
     found = []
     for (order, cover), one, window in zip(plans, said, windows, strict=True):
-        counts = window.programs.get("lab-walks", {}).get("user", Counts())
+        counts = window.program("lab-walks")
+        if counts is None:
+            raise LabError(Exit.GUEST_FAILED, f"the model counted nothing of lab-walks in the run {order}, {cover} %")
         found.append(
             {"order": order, "mib": MIB, "cover": cover, "covered": one["covered"],
-             "walks_per_access": counts.walked / ACCESSES, "ns_per_access": one["ns"] / ACCESSES}
+             "walks_per_access": counts["user"].walked / ACCESSES, "ns_per_access": one["ns"] / ACCESSES}
         )  # fmt: skip
     return found
 
@@ -53,12 +55,16 @@ def rows_of(records: Sequence[dict[str, Any]], plans: Sequence[tuple[str, int]])
 def table(mine: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Both, row by row; a dash where the processor has no such row."""
     known = {(row["order"], row["mib"], row["cover"]): row for row in theirs}
-    rows = [["reads of 256 MiB", "in huge pages", "walks/access, model", "walks/access, processor", "ns, processor"]]
+    rows = [["reads of 256 MiB", "in huge pages: model", "walks/access", "processor", "walks/access", "ns/access"]]
     for row in mine:
         other = known.get((row["order"], row["mib"], row["cover"]))
-        shown = ["-", "-"] if other is None else [f"{other['walks_per_access']:.4f}", f"{other['ns_per_access']:.2f}"]
-        rows.append([row["order"], f"{row['covered'] * 100:.0f}%", f"{row['walks_per_access']:.4f}", *shown])
+        rows.append([row["order"], *_shown(row), *(_shown(other) if other else ["-", "-"])])
+        rows[-1].append(f"{other['ns_per_access']:.2f}" if other else "-")
     return rows
+
+
+def _shown(row: dict[str, Any]) -> list[str]:
+    return [f"{row['covered'] * 100:.0f}%", f"{row['walks_per_access']:.4f}"]
 
 
 def main(path: Path | None) -> int:

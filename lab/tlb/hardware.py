@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Page-table walks and time of the lab's own access patterns on this processor, at several coverages with huge pages.
 
-For a real machine with any kernel: it needs perf (Debian: linux-perf), the program lab-walks beside it or named, and
-Python 3.11; nothing of the lab's kernel. It prints JSON, which `python3 -m lab walks FILE` shows beside the model.
+For a real machine, x86-64, with any kernel: it needs perf (Debian: linux-perf), the program lab-walks beside it or
+named, and Python 3.11; nothing of the lab's kernel. It prints JSON, which `python3 -m lab walks FILE` shows beside the
+model.
 
     cargo build --release -p lab-walks
     python3 lab/tlb/hardware.py > walks.json
@@ -11,6 +12,8 @@ Python 3.11; nothing of the lab's kernel. It prints JSON, which `python3 -m lab 
 
 import argparse
 import json
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -26,7 +29,12 @@ _EVENTS = {
     "GenuineIntel": "dtlb_load_misses.walk_completed",
     "AuthenticAMD": "ls_l1_d_tlb_miss.all_l2_miss",
 }
-"""Completed walks for loads, by the maker's name in /proc/cpuinfo."""
+"""By the maker's name in /proc/cpuinfo. Intel's: completed walks for loads. AMD's: what misses both its TLBs, of loads,
+stores and what the processor asks for ahead of them."""
+_CORES = Path("/sys/devices/cpu_core/cpus")
+"""The fast cores where there are two kinds. Each kind has its own counters."""
+_NEAR = 0.02
+"""How far the memory in huge pages may be from what was asked for."""
 _FEW, _MANY = 2_000_000, 12_000_000
 """Accesses of two runs. Their difference has neither the start of the program in it nor the filling of its memory."""
 _REPEATS = 3
@@ -48,11 +56,24 @@ def event_of(cpuinfo: str) -> str:
     return _EVENTS[vendor]
 
 
+def asked(event: str, hybrid: bool) -> str:
+    """The event as perf is asked for it: of user code, and of one kind of cores."""
+    if "/" in event:
+        return f"{event}u"
+    return f"cpu_core/{event}/u" if hybrid else f"{event}:u"
+
+
+def _bare(name: str) -> str:
+    """Without kind of cores and modifiers."""
+    found = re.fullmatch(r"(?:cpu_core/)?(\w+/.+/|[^/:]+)(?:/?[a-z]*|:[a-z]*)", name)
+    return found[1] if found else name
+
+
 def count(text: str, event: str) -> int:
-    """An event's count in the output of `perf stat -x,`."""
+    """An event's count in the output of `perf stat -x ;`: names of events may have commas."""
     for line in text.splitlines():
-        fields = line.split(",")
-        if len(fields) < 3 or fields[2].partition(":")[0] != event:
+        fields = line.split(";")
+        if len(fields) < 3 or _bare(fields[2]) != _bare(event):
             continue
         if not fields[0].isdigit():
             raise RefusedError(
@@ -72,7 +93,7 @@ def count(text: str, event: str) -> int:
 
 def _measure(perf: str, program: str, event: str, plan: list[str]) -> tuple[int, dict[str, Any]]:
     with tempfile.NamedTemporaryFile() as out:
-        argv = [perf, "stat", "-x,", "-o", out.name, "-e", f"{event}:u", "--", program, *plan]
+        argv = [perf, "stat", "-x;", "-o", out.name, "-e", asked(event, _CORES.exists()), "--", program, *plan]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"LC_ALL": "C"})
         text = Path(out.name).read_text(encoding="utf-8") + done.stderr
     walks = count(text, event)
@@ -82,17 +103,37 @@ def _measure(perf: str, program: str, event: str, plan: list[str]) -> tuple[int,
 
 
 def row(perf: str, program: str, event: str, order: str, mib: int, cover: int) -> dict[str, Any]:
-    """One row: the least of some repeats, since whatever else runs only adds."""
-    walks, times = [], []
-    covered = 0.0
+    """One row. Whatever else runs only adds to a run, so the least of each length is the nearest; of differences of
+    single runs it would not be."""
+    runs: dict[int, list[tuple[int, dict[str, Any]]]] = {_FEW: [], _MANY: []}
     for _ in range(_REPEATS):
-        few, first = _measure(perf, program, event, [order, str(mib), str(_FEW), str(cover)])
-        many, second = _measure(perf, program, event, [order, str(mib), str(_MANY), str(cover)])
-        walks.append((many - few) / (_MANY - _FEW))
-        times.append((second["ns"] - first["ns"]) / (_MANY - _FEW))
-        covered = second["covered"]
-    return {"order": order, "mib": mib, "cover": cover, "covered": covered,
-            "walks_per_access": max(0.0, min(walks)), "ns_per_access": min(times)}  # fmt: skip
+        for accesses, found in runs.items():
+            found.append(_measure(perf, program, event, [order, str(mib), str(accesses), str(cover)]))
+    what = f"{order} reads of {mib} MiB"
+    covers = [said["covered"] for found in runs.values() for _, said in found]
+    if any(abs(covered - cover / 100) > _NEAR for covered in covers):
+        raise RefusedError(
+            f"{what}: {cover} % were to be in huge pages, and {min(covers):.0%} to {max(covers):.0%} were: likely "
+            "/sys/kernel/mm/transparent_hugepage/enabled is never, or memory is in pieces; set it to madvise, or reboot"
+        )
+    walks, times = (min(many) - min(few) for few, many in (
+        ([walks for walks, _ in runs[_FEW]], [walks for walks, _ in runs[_MANY]]),
+        ([said["ns"] for _, said in runs[_FEW]], [said["ns"] for _, said in runs[_MANY]]),
+    ))  # fmt: skip
+    if walks < 0 or times <= 0:
+        raise RefusedError(
+            f"{what}: the long run had fewer walks than the short one; the machine is too busy to measure"
+        )
+    return {"order": order, "mib": mib, "cover": cover, "covered": covers[-1],
+            "walks_per_access": walks / (_MANY - _FEW), "ns_per_access": times / (_MANY - _FEW)}  # fmt: skip
+
+
+def _pin() -> None:
+    """To the cores whose counters are read."""
+    if _CORES.exists():
+        first = re.match(r"\d+", _CORES.read_text(encoding="utf-8"))
+        if first:
+            os.sched_setaffinity(0, {int(first[0])})
 
 
 def _cpu(cpuinfo: str) -> str:
@@ -116,7 +157,10 @@ def main(argv: list[str] | None = None) -> int:
             raise RefusedError("perf is not installed; Debian has it in linux-perf")
         if not args.program.is_file():
             raise RefusedError(f"{args.program} is missing; cargo build --release -p lab-walks, then --program PATH")
+        if platform.machine() != "x86_64":
+            raise RefusedError(f"lab-walks and its events are for x86-64, and this is {platform.machine()}")
         event = args.event or event_of(cpuinfo)
+        _pin()
         rows = [
             row(perf, str(args.program), event, order, mib, cover)
             for mib in args.mib or [256, 4096]
