@@ -26,7 +26,7 @@ def ran(arm: int, walks: int) -> Run:
     sent[-1]["vmstat"]["pgfault"] = 1234
     found = run.read(Cell(case, benchtlb.ARMS[arm], "classic", 0), sent, 1.0)
     window = {"type": "tlb", "window": 1, "programs": [
-        {"name": "<mine>", "user": counted(walks), "kernel": counted(0)},
+        {"name": "<mine>", "group": 100, "user": counted(walks), "kernel": counted(0)},
     ]}  # fmt: skip
     return replace(found, tlb=read([window])[0])
 
@@ -44,18 +44,15 @@ class PayloadTest(unittest.TestCase):
         return path
 
     def test_a_program_comes_with_its_libraries(self) -> None:
-        with mock.patch("lab.benchtlb.os.access", return_value=True):
-            found = benchtlb.payload(initramfs.BUSYBOX)
-        self.assertEqual(found.files["/own/run"], initramfs.BUSYBOX)
-        [program] = [Path("/bin/ls")]
-        files = benchtlb.payload(program).files
+        self.assertEqual(benchtlb.payload(initramfs.BUSYBOX, 256).files["/own/run"], initramfs.BUSYBOX)
+        files = benchtlb.payload(Path("/bin/ls"), 256).files
         self.assertTrue(any("libc.so" in name for name in files), files)
 
     def test_a_directory_keeps_its_shape(self) -> None:
         self.script("run")
         (self.path / "data").mkdir()
         self.script("data/x", 0o644, "x")
-        self.assertEqual(set(benchtlb.payload(self.path).files), {"/own/run", "/own/data/x"})
+        self.assertEqual(set(benchtlb.payload(self.path, 256).files), {"/own/run", "/own/data/x"})
 
     def test_what_cannot_run_is_refused_with_the_remedy(self) -> None:
         for path, said in (
@@ -63,10 +60,33 @@ class PayloadTest(unittest.TestCase):
             (self.path, "has no file named run; make one"),
             (self.script("closed", 0o644), "chmod \\+x"),
             (self.script("text", 0o755, "hello\n"), "neither an ELF file nor a script"),
+            (self.script("bash", 0o755, "#!/bin/bash\n"), "is for /bin/bash, which the guest does not have"),
+            (self.script("env", 0o755, "#! /usr/bin/env python3\n"), "is for /usr/bin/env"),
         ):
             with self.assertRaisesRegex(LabError, said) as caught:
-                benchtlb.payload(path)
+                benchtlb.payload(path, 256)
             self.assertEqual(caught.exception.code, Exit.USAGE)
+
+    def test_an_interpreter_may_be_brought(self) -> None:
+        self.script("run", text="#!/own/mine -x\n")
+        self.script("mine")
+        self.assertIn("/own/mine", benchtlb.payload(self.path, 256).files)
+
+    def test_more_than_the_guest_can_hold_is_refused(self) -> None:
+        self.script("run")
+        with (self.path / "data").open("wb") as file:
+            file.truncate(65 << 20)
+        with self.assertRaisesRegex(LabError, "has 65 MiB, more than a quarter of the guest's memory"):
+            benchtlb.payload(self.path, 256)
+        self.assertIn("/own/data", benchtlb.payload(self.path, 512).files)
+
+    def test_what_cannot_be_read_is_refused_with_its_name(self) -> None:
+        self.script("run")
+        with (
+            mock.patch("pathlib.Path.open", side_effect=PermissionError(13, "Permission denied")),
+            self.assertRaisesRegex(LabError, "cannot be read .Permission denied."),
+        ):
+            benchtlb.payload(self.path, 256)
 
     def test_memory_has_bounds(self) -> None:
         with self.assertRaisesRegex(LabError, "--memory must be from 256"):
@@ -75,7 +95,7 @@ class PayloadTest(unittest.TestCase):
             benchtlb.main(None, 2048)
 
     def test_the_guest_gets_it_as_software_of_the_case(self) -> None:
-        own = benchtlb.payload(self.script("run"))
+        own = benchtlb.payload(self.script("run"), 256)
         software.provide("own", own)
         self.addCleanup(software.payload.cache_clear)
         self.assertEqual(software.merge(benchtlb.case("run", 512).software).files, own.files)
@@ -116,6 +136,10 @@ class PageTest(unittest.TestCase):
         stopped = replace(ran(1, 7), bounded=True)
         page = benchtlb.page("p", [stopped], "L1", {})
         self.assertIn("never: stopped after", page)
+        by_label = {row[0]: row[1:] for row in benchtlb.table([stopped, ran(0, 5)])}
+        self.assertEqual(by_label["page-table walks"], ["-", "11"], "it did another amount of work")
+        self.assertNotEqual(by_label["page-table walks per 1,000 instructions"][0], "-")
+        self.assertEqual(benchtlb._programs([stopped, ran(0, 5)]), [])
 
 
 if __name__ == "__main__":
