@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How a guest reaches the TLB model on the host: no-ops with a number in them (lab/tlb/plugin/plugin.c).
+//! For x86-64. How a guest reaches the TLB model on the host: no-ops with a number in them (lab/tlb/plugin/plugin.c).
 
 /// Commands to the model. Without it, and on any other processor, they do nothing.
 pub mod mark {

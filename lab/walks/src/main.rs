@@ -14,12 +14,13 @@ use serde_json::json;
 
 use memory::{HUGE, Memory, SLOT};
 
-const USAGE: &str = "usage: lab-walks random|sequential|dependent MIB ACCESSES [COVER]
+const USAGE: &str = "usage: lab-walks random|sequential|dependent|kernel MIB ACCESSES [COVER]
 
 Reads MIB of memory ACCESSES times. COVER: percent in huge pages, by madvise; without it the system's settings decide.
   random      independent reads of random lines
   sequential  one line after the other
-  dependent   each read says where the next one is";
+  dependent   each read says where the next one is
+  kernel      the kernel writes to random lines: each access is a system call";
 /// Reads before the measured ones, so that what is kept of translations is full.
 const WARM_UP: u64 = 200_000;
 
@@ -28,6 +29,7 @@ enum Order {
     Random,
     Sequential,
     Dependent,
+    Kernel,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ impl Plan {
             "random" => Order::Random,
             "sequential" => Order::Sequential,
             "dependent" => Order::Dependent,
+            "kernel" => Order::Kernel,
             _ => return None,
         };
         let mib: usize = words.get(1)?.parse().ok()?;
@@ -77,12 +80,16 @@ fn read(memory: &Memory, order: Order, start: usize, count: u64) -> (usize, u64)
     let (mut slot, mut sum) = (start, 0_u64);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ start as u64;
     for _ in 0..count {
-        let value = memory.read(slot);
+        let value = if order == Order::Kernel {
+            memory.written_by_kernel(slot)
+        } else {
+            memory.read(slot)
+        };
         sum = sum.wrapping_add(value);
         slot = match order {
             Order::Sequential => (slot + 1) & (slots - 1),
             Order::Dependent => value as usize,
-            Order::Random => {
+            Order::Random | Order::Kernel => {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
