@@ -71,6 +71,8 @@ class Job:
     """Names the run's directory under build/vm/."""
     tlb: Model | None = None
     """The TLB model to load, in its own QEMU. What it counted follows the job's own records."""
+    emulator: Emulator | None = None
+    """Another QEMU than the host's, without a model."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
 
     Only what prevents a run from starting is raised, as LabError; how it ended is in the Outcome.
     """
-    emulator = job.tlb.emulator if job.tlb else Emulator(qemu.binary())
+    emulator = job.tlb.emulator if job.tlb else job.emulator or Emulator(qemu.binary())
     init = programs.guest()
     if not job.kernel.is_file():
         raise LabError(Exit.QEMU, f"no kernel image at {job.kernel}; run `make kernel`")

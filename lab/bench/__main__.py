@@ -48,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
         "--stop-after", type=float, metavar="SECONDS", help="wall-clock time after which a run is stopped and rated"
     )
     tlb = parser.add_argument_group("the TLB model, in mode icount")
-    tlb.add_argument("--no-tlb", action="store_true", help="do not load it: two thirds of the time, and no walks")
+    tlb.add_argument(
+        "--walks", type=int, default=0, metavar="RUNS", help="of each cell, beside those that are rated (default: 0)"
+    )
     tlb.add_argument("--tlb-stands-for", type=size, metavar="SIZE", help="data that the cases stand for, such as 3.4G")
     tlb.add_argument("--coalesce", choices=list(JOINS), default="off", help="contiguous memory that shares an entry")
     journal = parser.add_mutually_exclusive_group()
@@ -84,7 +86,11 @@ def main(argv: list[str]) -> int:
     mode = vm.Mode(_known("mode", [args.mode], [str(one) for one in vm.Mode])[0])
     arms = variants.named(args.arm)
     lrus = _known("LRU flavour", args.lru, list(LRUS))
-    for what, number, most in (("REPEAT", args.repeat, 100), ("--jobs", args.jobs, 64)):
+    for what, number, most in (
+        ("REPEAT", args.repeat, 100),
+        ("--jobs", args.jobs, 64),
+        ("WALKS", args.walks or None, 100),
+    ):
         if number is not None and not 1 <= number <= most:
             raise LabError(Exit.USAGE, f"{what} must be from 1 to {most}")
     if args.stop_after is not None and not 1 <= args.stop_after <= 7 * 86400:
@@ -95,7 +101,9 @@ def main(argv: list[str]) -> int:
         raise LabError(Exit.USAGE, f"--kernel {args.kernel}: there is no such file")
     _refuse_more(args.repeat, bool(args.scenario or args.arm or args.lru))
     repeats = args.repeat or (1 if scale is Scale.SMOKE else None)
+    _refuse_model(args, mode)
     cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, repeats)
+    cells += walks.plan(cells, args.walks)
     if not cells:
         raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
     if args.list:
@@ -106,13 +114,17 @@ def main(argv: list[str]) -> int:
     setup.ensure(setup.Need.BENCH)
     built = None if args.kernel else build.ensure()
     kernel = built.image if built else args.kernel
-    tlb = _tlb(args, mode, built.vmlinux if built else None)
+    tlb = (
+        walks.load(built.vmlinux if built else _beside(kernel), args.coalesce, args.tlb_stands_for)
+        if args.walks
+        else None
+    )
     if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:
         raise LabError(Exit.QEMU, accel.best(kernel)[1])
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
     world = execute.World(
-        kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, tlb, args.stop_after
+        kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, tlb, stop_s=args.stop_after
     )
     asked = len(cells)
     if args.kept:
@@ -125,21 +137,28 @@ def main(argv: list[str]) -> int:
     return _report(args.name, scale, world, finished, asked, time.monotonic() - begun)
 
 
-def _tlb(args: argparse.Namespace, mode: vm.Mode, vmlinux: Path | None) -> walks.Tlb | None:
-    """The TLB model, where time is counted in instructions. Where it cannot be had, rates are measured all the same,
-    unless something of it was asked for."""
-    asked = args.tlb_stands_for is not None or args.coalesce != "off"
-    if asked and (args.no_tlb or mode is not vm.Mode.ICOUNT):
-        raise LabError(Exit.USAGE, "--tlb-stands-for and --coalesce are about the TLB model: mode icount, no --no-tlb")
-    if args.no_tlb or mode is not vm.Mode.ICOUNT:
-        return None
-    try:
-        return walks.load(vmlinux, args.coalesce, args.tlb_stands_for)
-    except LabError as error:
-        if asked:
-            raise
-        print(f"bench: no walks will be counted: {error}", file=sys.stderr)
-        return None
+def _refuse_model(args: argparse.Namespace, mode: vm.Mode) -> None:
+    """LabError where something is asked of the TLB model that it cannot do, before anything is built."""
+    if not args.walks and (args.tlb_stands_for is not None or args.coalesce != "off"):
+        raise LabError(
+            Exit.USAGE, "--tlb-stands-for and --coalesce are about the TLB model: say --walks 1 (or more) too"
+        )
+    if args.walks and mode is not vm.Mode.ICOUNT:
+        raise LabError(Exit.USAGE, f"--walks needs mode icount, not {mode}: the TLB model counts in that one alone")
+    if args.walks and args.kernel:
+        _beside(args.kernel)
+
+
+def _beside(kernel: Path) -> Path:
+    """The vmlinux of a kernel image that was named."""
+    vmlinux = kernel.with_name("vmlinux")
+    if not vmlinux.is_file():
+        raise LabError(
+            Exit.USAGE,
+            f"{vmlinux} is missing: the TLB model reads from it where the kernel has the running task; put the image's "
+            "there, or leave --walks away",
+        )
+    return vmlinux
 
 
 def _report(
@@ -160,7 +179,8 @@ def _report(
         runs=len(finished.runs),
         seconds_of_all_runs=round(sum(run.wall_s for run in finished.runs)),
         complete=complete,
-        **(tlb.model.environment() if tlb else {}),
+        # Rates come from the host's own QEMU, walks from this one.
+        **({"tlb": tlb.model.environment()["tlb"], "tlb_qemu": tlb.model.environment()["qemu"]} if tlb else {}),
     )
     paths = output.write(name, table, checked, environment)
     print()

@@ -11,9 +11,12 @@ from lab.bench.text import field, label
 from lab.bench.variants import ABLATION, SWEEPS, SWEPT
 from lab.bench.walks import PER_OPERATION
 
-NOTABLE, NOTABLE_TAIL = 0.02, 0.1
-"""A figure, and a latency, that differs by less counts as the same."""
-LEFT_OUT = f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99) are left out, and where runs overlap."
+NOTABLE, NOTABLE_WALKS, NOTABLE_TAIL = 0.02, 0.05, 0.1
+"""A figure, walks, and a latency, that differ by less count as the same. Walks of equal runs have differed by 5 %."""
+LEFT_OUT = (
+    f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99, {NOTABLE_WALKS:.0%} of walks) are left out, "
+    "and where runs overlap."
+)
 """For readers of the table."""
 
 
@@ -26,7 +29,7 @@ def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
     mine, theirs = table.figure(world, DEFAULT, metric), table.figure(world, arm.key, metric)
     if mine is None or theirs is None:
         return mine is not theirs
-    bound = NOTABLE_TAIL if metric is world.case.tail else NOTABLE
+    bound = {PER_OPERATION: NOTABLE_WALKS, world.case.tail: NOTABLE_TAIL}.get(metric, NOTABLE)
     if abs(mine.median - theirs.median) <= bound * max(abs(mine.median), abs(theirs.median)):
         return False
     return mine.most < theirs.least or theirs.most < mine.least

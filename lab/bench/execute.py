@@ -17,6 +17,7 @@ from lab.bench.run import Run, TaskError, read
 from lab.bench.walks import Tlb
 from lab.errors import Exit
 from lab.tlb import model
+from lab.tlb.model import Model
 
 NONSENSE = (ValueError, KeyError, TypeError, IndexError)
 """What reading records raises that do not tell a whole story."""
@@ -37,16 +38,23 @@ class World:
     fresh: bool = False
     """Measure again what the journal has."""
     tlb: Tlb | None = None
-    """The TLB model; None: runs are not modelled."""
+    """The TLB model, for cells that ask for it; None: there are none."""
+    emulator: qemu.Emulator | None = None
+    """Another QEMU than the host's for cells without the model."""
     stop_s: float | None = None
     """Wall-clock seconds after which a run is stopped; None: by its case."""
+
+    def model(self, cell: Cell) -> Model | None:
+        """The TLB model for a cell; None: it runs in the host's own QEMU, without one."""
+        return self.tlb.of(cell.case) if self.tlb and cell.modelled else None
 
     def parts(self, cell: Cell, payload: Payload) -> dict[str, str]:
         """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
         arms outlive a change of the policies."""
         ours = {"guest": self.guest} | ({} if cell.arm.static else {"mthp_ext": self.mthp_ext})
-        tlb = self.tlb.of(cell.case) if self.tlb else None
-        program = tlb.emulator.program if tlb else qemu.binary()
+        tlb = self.model(cell)
+        emulator = tlb.emulator if tlb else self.emulator
+        program = emulator.program if emulator else qemu.binary()
         files = {"kernel": self.kernel, "qemu": Path(program), **ours}
         found = {name: software.file_hash(path) for name, path in files.items()}
         found |= {"tlb": tlb.identity()} if tlb else {}
@@ -89,7 +97,7 @@ def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
     outcome.check(cell.label)
     if outcome.splats:
         raise schedule.error_of(cell.label, f"the kernel complained: {outcome.splats[0]}", outcome.console)
-    if world.tlb:
+    if world.model(cell):
         model.check(outcome.records, cell.label, outcome.console)
     run = _read(cell, outcome.records, outcome.seconds, outcome.output)
     # What this machine was too slow for, it or another one may do another day.
@@ -115,7 +123,8 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         timeout_s=stop_s + vm.GRACE_S,
         stop_s=stop_s,
         name=cell.name,
-        tlb=world.tlb.of(cell.case) if world.tlb else None,
+        tlb=world.model(cell),
+        emulator=world.emulator,
     )
 
 

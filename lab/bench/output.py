@@ -19,7 +19,8 @@ from lab.results import Gate
 
 def collect(table: Table) -> dict[str, Any]:
     """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {"runs", "fates",
-    metric: {"median", "min", "max", "interval"}, "walks_by_program": {name: {"user", "kernel"}}}}, "tlb"}},
+    metric: {"median", "min", "max", "interval"}, "walks_by_program": {name: {"user", "kernel"}}, "modelled", "lost"}},
+    "tlb"}},
     "rules": [...], "constants": [...], "published": [...]}"""
     worlds: dict[str, Any] = {}
     for world in table.worlds:
@@ -37,8 +38,10 @@ def collect(table: Table) -> dict[str, Any]:
             runs = table.runs(world, arm.key)
             cut_short = sum(run.by_host for run in runs)
             arms[arm.key] = {"runs": len(runs), "cut_short": cut_short, "fates": fates_of(runs), **figures}
-            if programs := by_program(runs[0]):
-                arms[arm.key]["walks_by_program"] = programs
+            if modelled := [run for run in table.modelled(world, arm.key) if run.tlb]:
+                arms[arm.key]["walks_by_program"] = by_program(modelled)
+                arms[arm.key]["modelled"] = len(modelled)
+                arms[arm.key]["lost"] = max(run.tlb.lost for run in modelled if run.tlb)
         regret: dict[str, Any] = {}
         for score in world.case.scores:
             for arm in table.arms(world):

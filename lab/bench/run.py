@@ -58,8 +58,8 @@ class End:
     """By the guest, at the end of the run."""
     said: str
     """The last line that it printed."""
-    comm: str
-    """What the kernel calls the program."""
+    pid: int
+    """Of its first process, and the number of its process group."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def read(cell: Cell, records: Sequence[Mapping[str, Any]], wall_s: float, kept: 
         groups={r["group"]: _totals(r) for r in _all(records, "group")},
         ends={
             r["task"]: End(
-                at(r, "started_ms"), at(r, "ended_ms"), r["code"], bool(r["stopped"]), str(r["said"]), str(r["comm"])
+                at(r, "started_ms"), at(r, "ended_ms"), r["code"], bool(r["stopped"]), str(r["said"]), int(r["pid"])
             )
             for r in _all(records, "task")
         },

@@ -56,11 +56,11 @@ class Table:
         self.all = list(runs)
         self.tlb = tlb
         """The TLB model of these runs, for readers."""
-        self._cells: dict[tuple[str, str, str], list[Run]] = {}
+        self._cells: dict[tuple[str, str, str, bool], list[Run]] = {}
         self.worlds: list[World] = []
         for run in sorted(runs, key=lambda run: run.cell.repeat):
             cell = run.cell
-            self._cells.setdefault((cell.case.name, cell.lru, cell.arm.key), []).append(run)
+            self._cells.setdefault((cell.case.name, cell.lru, cell.arm.key, cell.modelled), []).append(run)
         seen: set[tuple[str, str]] = set()
         for run in runs:
             place = (run.cell.case.name, run.cell.lru)
@@ -77,8 +77,12 @@ class Table:
         return [run for run in self.all if (run.cell.case.name, run.cell.lru) == (world.case.name, world.lru)]
 
     def runs(self, world: World, arm: str) -> list[Run]:
-        """The runs of one cell, in order."""
-        return self._cells.get((world.case.name, world.lru, arm), [])
+        """The runs of one cell, in order: those whose figures are shown and judged."""
+        return self._cells.get((world.case.name, world.lru, arm, False), [])
+
+    def modelled(self, world: World, arm: str) -> list[Run]:
+        """Those with the TLB model, for its walks alone."""
+        return self._cells.get((world.case.name, world.lru, arm, True), [])
 
     def arms(self, world: World) -> list[Arm]:
         """The arms that were run."""
@@ -86,7 +90,8 @@ class Table:
 
     def values(self, world: World, arm: str, metric: Metric) -> list[float]:
         """A metric of all runs of a cell; empty unless every one has it."""
-        found = [metric.of(run) for run in self.runs(world, arm)]
+        runs = self.modelled(world, arm) if metric in WALKS else self.runs(world, arm)
+        found = [metric.of(run) for run in runs]
         known = [value for value in found if value is not None]
         return known if len(known) == len(found) else []
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the TLB model counted, as figures of a run: page-table walks for each operation and for each 1,000 instructions,
-by what one TLB entry maps. They need no price of a walk, and change nothing in the rates beside them."""
+by what one TLB entry maps. They need no price of a walk, and come from runs of their own, in the model's QEMU: rates
+beside them are those of other runs."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lab.bench.cell import Cell
 from lab.bench.run import Run
 from lab.bench.spec import MIB, Case, Metric, Role
 from lab.tlb import model
-from lab.tlb.counts import Counts
+from lab.tlb.counts import MODES, Counts
 from lab.tlb.geometry import Geometry
 from lab.tlb.model import Model
 
@@ -26,8 +28,11 @@ class Tlb:
     real_bytes: int | None = None
     """Data that the cases stand for; None: the TLB is taken at its full size."""
 
-    def of(self, case: Case) -> Model:
-        """The model for one case: its reach in the proportion of the case's data to the real."""
+    def of(self, case: Case) -> Model | None:
+        """The model for one case: its reach in the proportion of the case's data to the real. None where the case has
+        several processors, which the model does not know."""
+        if not fits(case):
+            return None
         return Model(self.model.emulator, self.model.plugin, self.geometry(case), self.model.layout)
 
     def geometry(self, case: Case) -> Geometry:
@@ -38,15 +43,28 @@ class Tlb:
 
     def line(self, case: Case) -> str:
         """What stands under a case's table."""
+        if not fits(case):
+            return "TLB: not modelled, since the case has several processors."
+        sizes = f"TLB, in runs of its own: {self.geometry(case).text};"
         if self.real_bytes is None:
-            return f"TLB: {self.geometry(case).text}; at its full size."
-        real = f"{self.real_bytes / (1 << 30):.3g} GiB"
+            return f"{sizes} at its full size."
         if case.data_mib is None:
-            return f"TLB: {self.geometry(case).text}; at its full size, as this case's data stands for nothing else."
-        return f"TLB: {self.geometry(case).text}; L2 and directory cache scaled: {case.data_mib} MiB stand for {real}."
+            return f"{sizes} at its full size, as this case's data stands for nothing else."
+        real = f"{self.real_bytes / (1 << 30):.3g} GiB"
+        return f"{sizes} scaled, as {case.data_mib} MiB stand for {real}; full size: reach {self.model.geometry.reach}."
 
 
-def load(vmlinux: Path | None, join: str, real_bytes: int | None) -> Tlb:
+def fits(case: Case) -> bool:
+    """Whether the case can be modelled: in instruction-counted emulation it has one processor."""
+    return case.machine.cpus in (None, 1)
+
+
+def plan(cells: Sequence[Cell], runs: int) -> list[Cell]:
+    """A modelled twin of the first so many runs of each cell that can be."""
+    return [replace(cell, modelled=True) for cell in cells if cell.repeat < runs and fits(cell.case)]
+
+
+def load(vmlinux: Path, join: str, real_bytes: int | None) -> Tlb:
     """LabError if the model cannot be had."""
     return Tlb(model.load(Geometry(join=join), vmlinux), real_bytes)
 
@@ -62,10 +80,10 @@ def operations(run: Run) -> float | None:
     return None if run.died or run.bounded else 1.0
 
 
-def _servers(run: Run) -> set[str]:
-    """Programs of the servers, as the kernel calls them."""
+def _servers(run: Run) -> set[int]:
+    """Process groups of the servers: each task begins one, and whatever it starts is in it."""
     names = {task.name for task in run.cell.case.tasks if task.role is Role.SERVER}
-    return {end.comm for name, end in run.ends.items() if name in names}
+    return {end.pid for name, end in run.ends.items() if name in names}
 
 
 def _of(counts: Counts, kinds: Iterable[str]) -> int | None:
@@ -102,22 +120,26 @@ def _by_instruction(kind: str, what: str) -> Metric:
     return _metric(f"walks_ki_{kind.lower()}", f"walks per 1,000 instructions{what}", value)
 
 
-def counts_of(run: Run, names: Iterable[str] | None) -> Counts:
-    """Of these programs, or of all; nothing where the model was not loaded."""
-    return run.tlb.counts(names) if run.tlb else Counts()
-
-
 def _by_server(run: Run) -> float | None:
-    names = _servers(run)
-    return _per_operation(run, run.tlb.counts(names).walked) if run.tlb and names else None
+    groups = _servers(run)
+    if run.tlb is None or not groups:
+        return None
+    # One that never ran has no figure, rather than one without it.
+    seen = {group for _, group in run.tlb.groups}
+    return _per_operation(run, run.tlb.counts(groups).walked) if groups <= seen else None
 
 
-def by_program(run: Run) -> dict[str, dict[str, int]]:
-    """Walks in the whole run of each program that had any, in user and in kernel mode."""
-    if run.tlb is None:
-        return {}
-    found = {name: {mode: one.walked for mode, one in modes.items()} for name, modes in run.tlb.programs.items()}
-    return {name: modes for name, modes in found.items() if any(modes.values())}
+def by_program(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Walks in the whole run of each program that had any, in user and in kernel mode; the mean of several runs."""
+    windows = [run.tlb for run in runs if run.tlb]
+    names = sorted({name for window in windows for name, _ in window.groups})
+    found = {}
+    for name in names:
+        programs = [window.program(name) or {} for window in windows]
+        means = {mode: sum(one.get(mode, Counts()).walked for one in programs) / len(windows) for mode in MODES}
+        if any(means.values()):
+            found[name] = means
+    return found
 
 
 def _by_kernel(run: Run) -> float | None:

@@ -46,19 +46,31 @@ class Window:
     """What was counted between two marks of the guest."""
 
     label: int
-    programs: dict[str, dict[str, Counts]]
-    """Name of the program, as the kernel has it -> mode -> counts."""
+    groups: dict[tuple[str, int], dict[str, Counts]]
+    """Name of the process, as the kernel has it, and its process group -> mode -> counts."""
 
-    def counts(self, names: Iterable[str] | None = None, modes: Sequence[str] = MODES) -> Counts:
-        """Of these programs, or of all, in these modes."""
-        wanted = self.programs if names is None else set(names) & set(self.programs)
-        return total(self.programs[name][mode] for name in wanted for mode in modes)
+    def counts(self, groups: Iterable[int] | None = None, modes: Sequence[str] = MODES) -> Counts:
+        """Of these process groups, or of all, in these modes."""
+        wanted = None if groups is None else set(groups)
+        found = (one for (_, group), one in self.groups.items() if wanted is None or group in wanted)
+        return total(one[mode] for one in found for mode in modes)
+
+    def program(self, name: str) -> dict[str, Counts] | None:
+        """What all processes of this name together did, by mode; None if there was none."""
+        found = [one for (known, _), one in self.groups.items() if known == name]
+        return {mode: total(one[mode] for one in found) for mode in MODES} if found else None
+
+    @property
+    def lost(self) -> float:
+        """Share of the misses of L1 that came to nothing, since a table could not be read."""
+        every = self.counts()
+        return every.lost / every.l1_misses if every.l1_misses else 0.0
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> list[Window]:
     """The windows among a guest's records, in order; refusals are not among them."""
     return [
-        Window(int(record["window"]), {one["name"]: {mode: _counts(one[mode]) for mode in MODES}
+        Window(int(record["window"]), {(str(one["name"]), int(one["group"])): {m: _counts(one[m]) for m in MODES}
                                        for one in record["programs"]})
         for record in records
         if record.get("type") == "tlb" and "refused" not in record

@@ -2,11 +2,12 @@
 """Sizes of the modelled TLB, and what they stand for."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from lab.errors import Exit, LabError
 
 _WAYS = 16
+_STRUCTURES = ("l1_small", "l1_large", "l2", "pde", "pdpte")
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 JOINS = {"off": 0, "16K": 2, "64K": 4}
 """Coalescing: one entry for that much contiguous memory in base pages. Zen joins 16 KiB, Arm's contpte 64 KiB."""
@@ -47,14 +48,20 @@ class Geometry:
 
     def words(self) -> list[str]:
         """As the plugin reads it."""
-        shapes = {"l1-small": self.l1_small, "l1-large": self.l1_large, "l2": self.l2}
-        shapes |= {"pde": self.pde, "pdpte": self.pdpte}
-        return [*(f"{name}={shape}" for name, shape in shapes.items()), f"coalesce={JOINS[self.join]}"]
+        shapes = (f"{name.replace('_', '-')}={getattr(self, name)}" for name in _STRUCTURES)
+        return [*shapes, f"coalesce={JOINS[self.join]}"]
 
     def standing_for(self, real_bytes: int, modelled_bytes: int) -> "Geometry":
-        """The reach of L2 and of the cache of page directories in the proportion of the modelled data to the real."""
+        """The reach of every structure in the proportion of the modelled data to the real. L1 goes along: it would be
+        larger than L2, and its hits do not keep an entry of L2 young, so that both would hold different pages."""
         share = min(1.0, modelled_bytes / real_bytes)
-        return replace(self, l2=self.l2.scaled(share), pde=self.pde.scaled(share))
+        return Geometry(**{name: getattr(self, name).scaled(share) for name in _STRUCTURES}, join=self.join)
+
+    @property
+    def reach(self) -> str:
+        """Memory that L1 and L2 together map at most, for readers."""
+        small, large = (one.entries + self.l2.entries for one in (self.l1_small, self.l1_large))
+        return f"{small * 4 / 1024:.3g} MiB in base pages, {large * 2:,} MiB in 2 MiB"
 
     @property
     def text(self) -> str:
@@ -62,7 +69,7 @@ class Geometry:
         join = "" if self.join == "off" else f"; contiguous base pages share an entry for {self.join}iB"
         return (
             f"L1 {self.l1_small.entries} entries of 4 KiB and {self.l1_large.entries} of 2 MiB, L2 {self.l2.entries}, "
-            f"page-walk caches {self.pde.entries} and {self.pdpte.entries}{join}"
+            f"page-walk caches {self.pde.entries} and {self.pdpte.entries}{join}; reach {self.reach}"
         )
 
 

@@ -33,8 +33,6 @@ const LINES: usize = 200_000;
 /// A started process.
 pub struct Task {
     name: String,
-    /// What the kernel calls the program: its file's name, cut.
-    comm: String,
     program: String,
     child: Child,
     group: Pid,
@@ -95,7 +93,6 @@ impl Task {
         };
         let mut task = Self {
             name: spec.name.clone(),
-            comm: comm(program),
             program: spec.program(),
             child,
             group,
@@ -182,21 +179,12 @@ impl Task {
             "signal": status.signal(),
             "stopped": stopped,
             "said": self.words.last(),
-            "comm": self.comm,
+            "pid": self.group.as_raw(),
         });
         results
             .send(&record)
             .map_err(|e| Failure::new("write a result", e))
     }
-}
-
-/// The name by which the kernel knows a program: at most 15 bytes of its file's.
-fn comm(path: &str) -> String {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let end = (0..=name.len().min(15))
-        .rev()
-        .find(|&end| name.is_char_boundary(end));
-    name[..end.unwrap_or(0)].to_owned()
 }
 
 /// Whether a Unix socket (a path) or a TCP port (host:port) takes connections.
@@ -255,13 +243,6 @@ mod tests {
             .collect();
         assert_eq!(texts, ["a 1", "a 2"]);
         assert!(records.iter().all(|record| record["task"] == "load"));
-    }
-
-    #[test]
-    fn the_kernel_cuts_names() {
-        assert_eq!(comm("/usr/bin/redis-check-rdb"), "redis-check-rdb");
-        assert_eq!(comm("/usr/bin/redis-benchmark-of-mine"), "redis-benchmark");
-        assert_eq!(comm("sh"), "sh");
     }
 
     #[test]
