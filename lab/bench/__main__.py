@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab import accel, programs, results, schedule, setup, vm
@@ -15,12 +16,12 @@ from lab.bench.cell import LRUS
 from lab.bench.journal import Journal
 from lab.bench.plan import plan
 from lab.bench.run import Run
-from lab.bench.spec import Scale
+from lab.bench.spec import MIB, Case, Scale
 from lab.bench.table import Table
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.report import parts
-from lab.tlb.geometry import JOINS, size
+from lab.tlb.geometry import JOINS, Geometry, size
 
 _REPEAT_HELP = (
     f"runs of each cell (default: {judging.RUNS}, {judging.RUNS_SWAPPING} in rows that swap; at smoke 1); more only of "
@@ -101,8 +102,9 @@ def main(argv: list[str]) -> int:
         raise LabError(Exit.USAGE, f"--kernel {args.kernel}: there is no such file")
     _refuse_more(args.repeat, bool(args.scenario or args.arm or args.lru))
     repeats = args.repeat or (1 if scale is Scale.SMOKE else None)
-    _refuse_model(args, mode)
-    cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, repeats)
+    cases = scenarios.cases(scale, args.scenario)
+    _refuse_model(args, mode, cases)
+    cells = plan(cases, arms, lrus, repeats)
     cells += walks.plan(cells, args.walks)
     if not cells:
         raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
@@ -137,7 +139,7 @@ def main(argv: list[str]) -> int:
     return _report(args.name, scale, world, finished, asked, time.monotonic() - begun)
 
 
-def _refuse_model(args: argparse.Namespace, mode: vm.Mode) -> None:
+def _refuse_model(args: argparse.Namespace, mode: vm.Mode, cases: Sequence[Case]) -> None:
     """LabError where something is asked of the TLB model that it cannot do, before anything is built."""
     if not args.walks and (args.tlb_stands_for is not None or args.coalesce != "off"):
         raise LabError(
@@ -147,6 +149,9 @@ def _refuse_model(args: argparse.Namespace, mode: vm.Mode) -> None:
         raise LabError(Exit.USAGE, f"--walks needs mode icount, not {mode}: the TLB model counts in that one alone")
     if args.walks and args.kernel:
         _beside(args.kernel)
+    for case in cases:
+        if args.tlb_stands_for is not None and case.data_mib is not None:
+            Geometry().standing_for(args.tlb_stands_for, case.data_mib * MIB)
 
 
 def _beside(kernel: Path) -> Path:

@@ -458,6 +458,7 @@ class SuiteTest(unittest.TestCase):
             (["--coalesce", "16K"], "say --walks 1"),
             (["--walks", "1", "--mode", "tcg"], "needs mode icount"),
             (["--walks", "1", "--kernel", str(REPO / "LICENSE")], "vmlinux is missing"),
+            (["--walks", "1", "--tlb-stands-for", "9G"], "170 MiB cannot stand for 9 GiB"),
             (["--walks", "-1"], "WALKS must be from 1"),
         ):
             with self.assertRaisesRegex(LabError, why):

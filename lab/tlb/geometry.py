@@ -9,6 +9,8 @@ from lab.errors import Exit, LabError
 _WAYS = 16
 _STRUCTURES = ("l1_small", "l1_large", "l2", "pde", "pdpte")
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_LEAST = 1 / 32
+"""Share of the TLB that must remain. At a sixtieth a request walked a hundred times."""
 JOINS = {"off": 0, "16K": 2, "64K": 4}
 """Coalescing: one entry for that much contiguous memory in base pages. Zen joins 16 KiB, Arm's contpte 64 KiB."""
 
@@ -53,8 +55,16 @@ class Geometry:
 
     def standing_for(self, real_bytes: int, modelled_bytes: int) -> "Geometry":
         """The reach of every structure in the proportion of the modelled data to the real. L1 goes along: it would be
-        larger than L2, and its hits do not keep an entry of L2 young, so that both would hold different pages."""
+        larger than L2, and its hits do not keep an entry of L2 young, so that both would hold different pages. LabError
+        where it would be too small for what does not grow with data."""
         share = min(1.0, modelled_bytes / real_bytes)
+        if share < _LEAST:
+            real, most = real_bytes / (1 << 30), modelled_bytes / _LEAST / (1 << 30)
+            raise LabError(
+                Exit.USAGE,
+                f"{modelled_bytes >> 20} MiB cannot stand for {real:.3g} GiB: the TLB would be too small for stacks and "
+                f"buffers, which do not grow with data; name {most:.2g}G or less, or take a larger scale",
+            )
         return Geometry(**{name: getattr(self, name).scaled(share) for name in _STRUCTURES}, join=self.join)
 
     @property
