@@ -565,7 +565,8 @@ class HardwareTest(unittest.TestCase):
         found = self.row({"2000000": [900, 5_000_000, 900], "12000000": [10_000_900] * 3})
         self.assertEqual(found["walks_per_access"], 1.0)
         with self.assertRaisesRegex(hardware.RefusedError, "too busy"):
-            self.row({"2000000": [900] * 3, "12000000": [800] * 3})
+            self.row({"2000000": [9000] * 3, "12000000": [800] * 3})
+        self.assertEqual(self.row({"2000000": [900] * 3, "12000000": [800] * 3})["walks_per_access"], 0.0)
 
     def test_memory_that_is_not_in_huge_pages_is_refused(self) -> None:
         with self.assertRaisesRegex(hardware.RefusedError, "90 % were to be in huge pages, and 0% to 0% were"):

@@ -62,8 +62,8 @@ class Geometry:
             real, most = real_bytes / (1 << 30), modelled_bytes / _LEAST / (1 << 30)
             raise LabError(
                 Exit.USAGE,
-                f"{modelled_bytes >> 20} MiB cannot stand for {real:.3g} GiB: the TLB would be too small for stacks and "
-                f"buffers, which do not grow with data; name {most:.2g}G or less, or take a larger scale",
+                f"{modelled_bytes >> 20} MiB cannot stand for {real:.3g} GiB: the TLB would be too small for stacks "
+                f"and buffers, which do not grow with data; name {most:.2g}G or less, or take a larger scale",
             )
         return Geometry(**{name: getattr(self, name).scaled(share) for name in _STRUCTURES}, join=self.join)
 
