@@ -4,7 +4,7 @@ mapped beside one large private buffer, whose page tables look half empty."""
 
 from lab.bench import readers
 from lab.bench.common import MEAN
-from lab.bench.scenarios import python
+from lab.bench.scenarios import bloat, python
 from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
 
 
@@ -16,22 +16,14 @@ def _workers(scale: Scale) -> Case:
         title=f"{count} processes of one cgroup, each with {mib} MiB of which it uses a byte in 50 KiB",
         machine=Machine(count * mib + 384, 128),
         groups=(Group("workers"),),
-        tasks=(
-            Task(
-                "load",
-                Role.LOAD,
-                ("{stress}", "--vm", str(count), "--vm-bytes", f"{mib}M", "--vm-stride", "51200", "--vm-keep",
-                 "--timeout", f"{seconds}s"),
-                group="workers",
-            ),
-        ),
+        tasks=(bloat.sparse_toucher(count, mib, seconds, "workers"),),
         software=("stress",),
         scores=(MEAN,),
         deadline_s=120,
         main="workers",
         frugal=True,
         lrus=("classic",),
-    )  # fmt: skip
+    )
 
 
 # Reads a mapped file page by page, then fills a private buffer, over and over: weights, and a cache that grows.
