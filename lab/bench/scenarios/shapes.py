@@ -4,7 +4,7 @@ mapped beside one large private buffer, whose page tables look half empty."""
 
 from lab.bench import readers
 from lab.bench.common import MEAN
-from lab.bench.scenarios import bloat, python
+from lab.bench.scenarios import bloat, disk, python
 from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
 
 
@@ -42,9 +42,6 @@ for turn in range({turns}):
 
 def _mapped(scale: Scale) -> Case:
     file, buffer, turns = {Scale.SMOKE: (48, 24, 2), Scale.CI: (192, 128, 10), Scale.FULL: (4096, 2048, 10)}[scale]
-    # Not of zeroes, of which zram keeps nothing.
-    text = f"while {{cat}} {' '.join(['/lab/text'] * 64)}; do :; done"
-    fill = f"{text} 2> /dev/null | /bin/head -c {file << 20} > /mnt/file; /bin/sync"
     return Case(
         scenario="shapes",
         key="mapped",
@@ -52,7 +49,7 @@ def _mapped(scale: Scale) -> Case:
         machine=Machine(2 * file + buffer + 384, 128, disk_mib=file + 48),
         groups=(Group("mapped"),),
         tasks=(
-            Task("fill", Role.SETUP, ("{dash}", "-c", fill)),
+            Task("fill", Role.SETUP, ("{dash}", "-c", disk.fill(file))),
             Task("load", Role.LOAD, python.argv(_BUFFER, file=file, buffer=buffer, turns=turns), group="mapped"),
         ),
         software=("shell", "python"),
