@@ -46,6 +46,7 @@ static void (*translate)(uint64_t, struct qemu_plugin_tb *);
 static void (*at_exit_cb)(uint64_t, void *);
 static uint64_t board[3];
 static bool counted;
+static unsigned int reads; /* of memory */
 static int may_read = CB_R_REGS; /* registers, in the callback that runs */
 
 struct bytes *g_byte_array_sized_new(unsigned int size)
@@ -194,6 +195,7 @@ bool qemu_plugin_read_memory_vaddr(uint64_t vaddr, struct bytes *to, size_t len)
 		return false;
 	memcpy(to->data, from, len);
 	to->len = len;
+	reads++;
 	return true;
 }
 
@@ -381,6 +383,22 @@ static void scenario(const char *name)
 		touch(KERNEL_CODE, DIRECT + 0x1000);
 		task(2, "other", 0x7000);
 		touch(KERNEL_CODE, 0x1000);
+	} else if (!strcmp(name, "nobody")) {
+		/* A task that ends frees its memory on the kernel's own tables, for long. */
+		touch(USER_CODE, 0x1000);
+		load_cr3(0x7000);
+		for (int i = 0; i < 2000; i++)
+			touch(KERNEL_CODE, DIRECT + 0x1000);
+		reads = 0;
+		for (int i = 0; i < 2000; i++)
+			touch(KERNEL_CODE, DIRECT + 0x1000);
+		if (reads)
+			exit(5);
+		/* Then somebody runs: first in the kernel, then in code of its own. */
+		load_cr3(0x1000);
+		task(2, "other", 0x1000);
+		touch(KERNEL_CODE, 0x1000);
+		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "own")) {
 		touch(USER_CODE, 0x1000);
 		changes(5);

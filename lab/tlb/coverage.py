@@ -75,7 +75,7 @@ def main(path: Path | None) -> int:
     tlb = model.load(Geometry(), kernel.vmlinux)
     program = programs.package("lab-walks")
     plans = [(order, cover) for order in ORDERS for cover in COVERS]
-    lines = [f"{program} {order} {MIB} {ACCESSES} {cover} > $LAB_RESULTS || exit 1" for order, cover in plans]
+    lines = [f"{program} {MIB} {cover} {order}:{ACCESSES} > $LAB_RESULTS || exit 1" for order, cover in plans]
     job = vm.Job(kernel=kernel.image, argv=["/bin/sh", "-c", "\n".join(lines)], programs=[program], cpus=1,
                  memory_mib=MIB + 384, mode=Mode.ICOUNT, append="transparent_hugepage=madvise", tlb=tlb,
                  name="walks")  # fmt: skip

@@ -110,7 +110,7 @@ def row(perf: str, program: str, event: str, order: str, mib: int, cover: int) -
     runs: dict[int, list[tuple[int, dict[str, Any]]]] = {_FEW: [], _MANY: []}
     for _ in range(_REPEATS):
         for accesses, found in runs.items():
-            found.append(_measure(perf, program, event, [order, str(mib), str(accesses), str(cover)]))
+            found.append(_measure(perf, program, event, [str(mib), str(cover), f"{order}:{accesses}"]))
     what = f"{order} reads of {mib} MiB"
     covers = [said["covered"] for found in runs.values() for _, said in found]
     if any(abs(covered - cover / 100) > _NEAR + _HUGE_MIB / mib for covered in covers):

@@ -35,14 +35,19 @@ static struct {
 	struct space *now;
 	struct program *owner; /* who accesses count for */
 	bool armed, counting, refused;
+	unsigned int looks; /* in vain, since CR3 was written */
 	struct qemu_plugin_scoreboard *board;
 	uint64_t *slots;
 } tlb;
 
 /* What QEMU's own code reads and writes: instructions by mode since settle(), and what has yet to be looked up since
- * the last switch. exec gives a program its name only after its address space, so names are read again in user code. */
+ * the last switch. exec gives a program its name only after its address space, so names are read again in user code.
+ * A task that ends may free its memory, long work, on the kernel's own page tables: nobody's, so only user code is
+ * looked at again. */
 enum { UNKNOWN = MODES, SLOTS };
-enum { NOTHING, NAME, SPACE };
+enum { NOTHING, NAME, SPACE, NOBODY };
+/* Blocks of the kernel between its write of CR3 and its switch of the running task, with room to spare. */
+#define LOOKS 1000
 
 static struct qemu_plugin_u64 entry_of(unsigned int number)
 {
@@ -145,12 +150,14 @@ static void on_block(unsigned int cpu, void *data)
 	struct owner owner;
 
 	(void)cpu;
-	if (tlb.refused || !space || (mode == KERNEL && tlb.slots[UNKNOWN] == NAME))
+	if (tlb.refused || !space || (mode == KERNEL && tlb.slots[UNKNOWN] != SPACE))
 		return;
 	if (!guest_context(mode == KERNEL, &context) || context.cr3 != space->cr3 ||
 	    !guest_owner(context.task, &owner)) {
 		if (mode == USER)
 			refuse("the running task cannot be read, or its page tables are not those in use" OTHER_LAYOUT);
+		else if (++tlb.looks == LOOKS)
+			tlb.slots[UNKNOWN] = NOBODY;
 		return;
 	}
 	if (space->context != context.number) {
@@ -178,7 +185,7 @@ static void flushed(void)
 {
 	struct context context;
 
-	if (tlb.slots[UNKNOWN] != SPACE && guest_context(true, &context) && context.cr3 == tlb.now->cr3)
+	if (tlb.slots[UNKNOWN] < SPACE && guest_context(true, &context) && context.cr3 == tlb.now->cr3)
 		tlb.now->changes = context.changes;
 }
 
@@ -234,7 +241,7 @@ static void on_cr3(unsigned int cpu, void *data)
 		return;
 	}
 	/* The kernel still has the task that goes as the running one, and its space the number that it had. */
-	if (tlb.slots[UNKNOWN] != SPACE && guest_context(true, &context) && context.cr3 == tlb.now->cr3 &&
+	if (tlb.slots[UNKNOWN] < SPACE && guest_context(true, &context) && context.cr3 == tlb.now->cr3 &&
 	    context.number != tlb.now->context) {
 		refuse("the number of an address space changes" OTHER_LAYOUT);
 		return;
@@ -242,6 +249,7 @@ static void on_cr3(unsigned int cpu, void *data)
 	count_for(NULL);
 	tlb.now = space_of(cr3);
 	tlb.slots[UNKNOWN] = tlb.refused ? NOTHING : SPACE;
+	tlb.looks = 0;
 }
 
 static void on_cr4(unsigned int cpu, void *data)

@@ -10,6 +10,8 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 
 /// Size of a huge page.
 pub const HUGE: usize = 2 << 20;
+/// Size of a base page.
+pub const PAGE: usize = 4096;
 /// Size of a slot: a cache line, so that each access is to a line of its own.
 pub const SLOT: usize = 64;
 
@@ -87,6 +89,18 @@ impl Memory {
         };
         assert_eq!(code, 0, "the kernel has the time");
         0
+    }
+
+    /// Gives the slot's base page back, and reads it again: it is empty, and what a TLB has of it is wrong.
+    pub fn dropped(&self, slot: usize) -> u64 {
+        assert!(slot < self.slots());
+        // SAFETY: a whole page inside the mapping, which begins at a boundary of pages; numbers have no invalid content.
+        let given = unsafe {
+            let page = self.start.add(slot * SLOT / PAGE * PAGE).cast();
+            madvise(page, PAGE, MmapAdvise::MADV_DONTNEED)
+        };
+        assert!(given.is_ok(), "private memory can be given back");
+        self.read(slot)
     }
 
     /// Bytes of the mapping in huge pages, by /proc/self/smaps.
