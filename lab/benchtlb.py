@@ -30,8 +30,8 @@ ARMS = [ARM[key] for key in ("always", "never", "only64", "mthp_ext")]
 NAME = "bench-tlb"
 _SOFTWARE = "own"
 _GUEST = "/own"
-_DEADLINE_S, _STOP_S = 30, 900
-"""Guest time after which a program that goes on is stopped, and wall-clock time."""
+_DEADLINE_S, _STOP_S = 10, 900
+"""Guest time after which a program that goes on is stopped, some minutes here; and wall-clock time."""
 _ELF = b"\x7fELF"
 NOTE = (
     "Walks are counted by a model of a TLB in emulation, without a price: for the same work fewer are better, and how "

@@ -164,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
         event = args.event or event_of(cpuinfo)
         _pin()
         rows = [
-            row(perf, str(args.program), event, order, mib, cover)
+            row(perf, str(args.program.resolve()), event, order, mib, cover)
             for mib in args.mib or [256, 4096]
             for order in ORDERS
             for cover in COVERS

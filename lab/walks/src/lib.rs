@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! For x86-64. How a guest reaches the TLB model on the host: no-ops with a number in them (lab/tlb/plugin/plugin.c).
+//! How a guest reaches the TLB model on the host: no-ops with a number in them (lab/tlb/plugin/plugin.c).
 
-/// Commands to the model. Without it, and on any other processor, they do nothing.
+/// Commands to the model. Without it they do nothing, and on processors other than x86-64 they are none.
 pub mod mark {
-    use std::arch::asm;
-
     /// The window of a program that marks itself.
     pub const PROGRAM: u32 = 0;
     /// The window of the benchmark suite; those of programs inside it do not count by themselves.
@@ -33,9 +31,10 @@ pub mod mark {
 
     #[inline(always)]
     fn mark<const NUMBER: u32>() {
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: a no-op, whose operand is not read. No accesses are moved across it.
         unsafe {
-            asm!(
+            std::arch::asm!(
                 "nop dword ptr [rax + rax + {mark}]",
                 mark = const 0x4d54_0000 + NUMBER,
                 options(nostack, preserves_flags)
@@ -44,7 +43,7 @@ pub mod mark {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::mark;
 
