@@ -76,11 +76,10 @@ class Guest:
     """Of the page tables."""
 
 
-GUESTS = (
-    Guest("patterns", (Reads(4, control=True), Reads(64), Reads(2048)), ("off", "64K"), 5),
-    Guest("refusals", (Reads(4, ("kernel", "dropped")), Reads(64, ("random",))), ("off", "16K"), 4),
-)
-"""Each boot costs as much as half a million walks, so models share guests: a copy of the plugin each."""
+PATTERNS = Guest("patterns", (Reads(4, control=True), Reads(64), Reads(2048)), ("off", "64K"), 5)
+REFUSALS = Guest("refusals", (Reads(4, ("kernel", "dropped")), Reads(64, ("random",))), ("off", "16K"), 4)
+"""Here are the models that must refuse, too. Each boot costs as much as a million walks, so models share guests: a copy
+of the plugin each."""
 
 
 def expected(order: str, kib: int, geometry: Geometry) -> tuple[float, float]:
@@ -140,31 +139,43 @@ def script(guest: Guest, program: str) -> str:
     return "\n".join(lines)
 
 
-def _run(kernel: Kernel, guest: Guest, models: Mapping[str, Model], directory: Path) -> dict[str, list[dict[str, Any]]]:
-    """What each model wrote, and the guest under "". A plugin is in QEMU once for each file."""
+@dataclass(frozen=True)
+class _Seen:
+    """What came out of a guest."""
+
+    said: list[dict[str, Any]]
+    """By its programs, and by the first model."""
+    counted: dict[str, list[dict[str, Any]]]
+    """By each model."""
+
+
+def _run(kernel: Kernel, guest: Guest, models: Mapping[str, Model]) -> _Seen:
+    """A plugin is in QEMU once for each file."""
     program = programs.package("lab-walks")
     first, *others = models
     options = list(models[first].emulator.options)
-    for name in others:
-        copy = directory / f"{name}.so"
-        shutil.copyfile(models[name].plugin, copy)
-        options += replace(models[name], plugin=copy).arguments(directory / f"{name}.jsonl")
-    outcome = vm.run(
-        vm.Job(
-            kernel=kernel.image,
-            argv=["/bin/sh", "-c", script(guest, str(program))],
-            programs=[program],
-            memory_mib=MIB + 384,
-            cpus=1,
-            mode=Mode.ICOUNT,
-            append="" if guest.levels == 5 else "no5lvl",
-            tlb=replace(models[first], emulator=replace(models[first].emulator, options=tuple(options))),
-            name=f"tlb-{guest.name}",
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        for other in others:
+            copy = directory / f"{other}.so"
+            shutil.copyfile(models[other].plugin, copy)
+            options += replace(models[other], plugin=copy).arguments(directory / f"{other}.jsonl")
+        outcome = vm.run(
+            vm.Job(
+                kernel=kernel.image,
+                argv=["/bin/sh", "-c", script(guest, str(program))],
+                programs=[program],
+                memory_mib=MIB + 384,
+                cpus=1,
+                mode=Mode.ICOUNT,
+                append="" if guest.levels == 5 else "no5lvl",
+                tlb=replace(models[first], emulator=replace(models[first].emulator, options=tuple(options))),
+                name=f"tlb-{guest.name}",
+            )
         )
-    )
-    outcome.check(f"the guest {guest.name}")
-    found = {name: models[name].records(directory / f"{name}.jsonl") for name in others}
-    return {"": outcome.records, first: outcome.records, **found}
+        outcome.check(f"the guest {guest.name}")
+        found = {other: models[other].records(directory / f"{other}.jsonl") for other in others}
+    return _Seen(outcome.records, {first: outcome.records, **found})
 
 
 def _near(name: str, value: float, wanted: float, tolerance: float = TOLERANCE) -> Gate:
@@ -283,6 +294,15 @@ def wrong(tlb: Model) -> dict[str, tuple[Model, str]]:
     return found
 
 
+def _judge_guest(suite: Suite, guest: Guest, seen: _Seen) -> list[Gate]:
+    judged = []
+    for join in guest.joins:
+        why = model.refusal(seen.counted[join])
+        _check(suite, f"{guest.name}, joined {join}: the model counts", not why, why)
+        judged += judge(guest, Geometry(join=join), seen.counted[join])
+    return judged
+
+
 def run(kernel: Kernel) -> Suite:
     """Four guests, two at a time."""
     begin = time.monotonic()
@@ -295,40 +315,37 @@ def run(kernel: Kernel) -> Suite:
         suite.tests.append(Test("(could not be loaded)", status, str(error)))
         print(f"test: NOTHING OF THE TLB MODEL IS TESTED: {error}", file=sys.stderr, flush=True)
         return suite
-    suite.logs += [BUILD / "vm" / f"tlb-{guest.name}" / "console.log" for guest in GUESTS]
+    guests = (PATTERNS, REFUSALS)
+    suite.logs += [BUILD / "vm" / f"tlb-{guest.name}" / "console.log" for guest in guests]
     programs.guest()
     programs.mthp_ext()
     programs.package("lab-walks")
     refusing = wrong(usual)
-    models = {
-        guest.name: {join: replace(usual, geometry=Geometry(join=join)) for join in guest.joins} for guest in GUESTS
-    }
-    models["refusals"] |= {name: one for name, (one, _) in refusing.items()}
+    patterns, refusals = (
+        {join: replace(usual, geometry=Geometry(join=join)) for join in guest.joins} for guest in guests
+    )
+    refusals |= {name: one for name, (one, _) in refusing.items()}
     try:
-        with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
-            running = {}
-            for guest in GUESTS:
-                directory = Path(name) / guest.name
-                directory.mkdir()
-                running[guest.name] = pool.submit(_run, kernel, guest, models[guest.name], directory)
+        with ThreadPoolExecutor(2) as pool:
+            running = [
+                pool.submit(_run, kernel, PATTERNS, patterns),
+                pool.submit(_run, kernel, REFUSALS, refusals),
+            ]
             cells = pool.submit(_cells, kernel, usual)
-            found = {name: one.result() for name, one in running.items()}
+            seen = [one.result() for one in running]
             finished = cells.result()
     except LabError as error:
         suite.fail("(a guest failed)", str(error))
         return suite
-    judged = clock(found["patterns"][""])
-    for guest in GUESTS:
-        for join in guest.joins:
-            why = model.refusal(found[guest.name][join])
-            _check(suite, f"{guest.name}, joined {join}: the model counts", not why, why)
-            judged += judge(guest, Geometry(join=join), found[guest.name][join])
+    judged = clock(seen[0].said)
+    for guest, one in zip(guests, seen, strict=True):
+        judged += _judge_guest(suite, guest, one)
     for complaint in finished.complaints:
         suite.fail("a cell of the suite", complaint)
-    for one in [*judged, *judge_cells(finished.runs)]:
-        _check(suite, one.name, one.ok, f"{one.value} ({one.bound})")
+    for found in [*judged, *judge_cells(finished.runs)]:
+        _check(suite, found.name, found.ok, f"{found.value} ({found.bound})")
     for name, (_, why) in refusing.items():
-        _refuses(suite, name, found["refusals"][name], why)
+        _refuses(suite, name, seen[1].counted[name], why)
     suite.seconds = time.monotonic() - begin
     suite.settle()
     return suite
