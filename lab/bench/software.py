@@ -112,9 +112,10 @@ NAMES = tuple(_SOFTWARE)
 """What a case may ask for."""
 
 
-def provide(name: str, payload: Payload) -> None:
-    """Adds what is not the lab's own, before a case asks for it."""
-    _SOFTWARE[name] = lambda: payload
+def provide(name: str, own: Payload) -> None:
+    """Adds what is not the lab's own, in place of what had the name before."""
+    _SOFTWARE[name] = lambda: own
+    payload.cache_clear()
 
 
 @remember
