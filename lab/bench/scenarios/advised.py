@@ -47,7 +47,7 @@ def _redis(scale: Scale, limited: bool) -> Case:
 
 
 def _arrays(scale: Scale, limited: bool) -> Case:
-    mib, count, turns = {Scale.SMOKE: (4, 6, 8), Scale.CI: (8, 24, 60), Scale.FULL: (64, 48, 200)}[scale]
+    mib, count, turns = {Scale.SMOKE: (4, 6, 8), Scale.CI: (8, 24, 24), Scale.FULL: (64, 48, 200)}[scale]
     whole = mib * count
     # Holds the third that is used all the time, and half as much again; or all of it and a quarter more.
     limit_mib = whole // 2 + 8 if limited else whole * 5 // 4 + 16
