@@ -2,6 +2,7 @@
 """The programs and files that cases take into their guests, by name."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from functools import cache as remember
 from pathlib import Path
@@ -80,8 +81,22 @@ def _qemu() -> Payload:
     return Payload({"qemu": tool("qemu-system-x86_64")}, tuple(modules))
 
 
+_OF_NODE = re.compile(rb"/usr/share/nodejs/[\w./-]+\.js")
+"""Where Debian's Node.js has modules of its own that others have built in; it reads them at its start."""
+
+
 def _node() -> Payload:
-    return Payload({"node": tool("node")})
+    node = tool("node")
+    library = [path for path in initramfs.libraries(node) if path.name.startswith("libnode.")]
+    named = {word.decode() for path in (node, *library) for word in _OF_NODE.findall(path.read_bytes())}
+    if lacking := sorted(name for name in named if not Path(name).is_file()):
+        raise LabError(
+            Exit.HOST,
+            f"{node} reads {lacking[0]} at its start, which is not there: its packages are not whole. Try "
+            "`apt-get install --reinstall nodejs node-acorn node-cjs-module-lexer node-undici`, or leave the rows "
+            "heap/node-* out (SCENARIO names the others)",
+        )
+    return Payload({"node": node}, files={name: Path(name) for name in sorted(named)})
 
 
 def _sqlite() -> Payload:
