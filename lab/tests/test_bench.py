@@ -344,6 +344,27 @@ class JudgingTest(unittest.TestCase):
             it = table(*often(high, "never", pages=pages), case=high)
             self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, pages)
 
+    def test_rows_that_once_did_not_bind_say_what_they_must_do(self) -> None:
+        for name, key in (("tree/follows", "out"), ("advised/arrays-high", "in"), ("swap/zswap", "zswap_written"),
+                          ("swap/off", "refaults")):  # fmt: skip
+            [bind] = CI[name].binds
+            self.assertEqual(bind.metric.key, key, name)
+            # Of a run that did it, and of one that did nothing.
+            for pages, binds in ((30_000, True), (0, False)):
+                it = table(*often(CI[name], "never", pages=pages), case=CI[name])
+                self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, (name, pages))
+
+    def test_a_limit_under_load_is_judged_by_what_clients_wait(self) -> None:
+        load, quarter = CI["late/load"], CI["late/quarter"]
+        self.assertEqual(
+            [load.tail and load.tail.key, *(one_.key for one_ in load.more)], ["p99", "max", "free", "gap"]
+        )
+        self.assertEqual([score.key for score in quarter.scores], ["uses", "first"])
+        self.assertEqual(judging.of_score(quarter, quarter.scores[1]), ">= 0.50")
+        # Its client forgets what was before the limit: the warm-up ends when it comes.
+        argv = next(task.argv for task in load.tasks if task.name == "load")
+        self.assertEqual(int(argv[-2]) * 1000, load.waves[0].every_ms)
+
     def test_runs_cannot_be_chosen_by_their_results(self) -> None:
         for words in (["--repeat", "6"], ["--repeat", "4", "--scenario", "bloat/sparse"],
                       ["--repeat", "5"], ["--repeat", "100", "--arm", "never"]):  # fmt: skip

@@ -115,7 +115,8 @@ class SceneTest(unittest.TestCase):
     def test_the_gate_can_fail_and_is_left_open_where_the_clock_decided(self) -> None:
         self.assertTrue(all(g.ok for g in arrival.check(self.runs(), counted=True)))
         self.assertEqual(len(arrival.check(self.runs(), counted=True)), 1)
-        self.assertTrue(arrival.check(self.runs(slow=0.9), counted=True)[0].missed)
+        self.assertTrue(arrival.check(self.runs(slow=0.96), counted=True)[0].missed)
+        self.assertTrue(arrival.check(self.runs(slow=0.975), counted=True)[0].ok)
         self.assertTrue(arrival.check(self.runs(killed=True), counted=True)[0].missed)
         self.assertFalse(arrival.check(self.runs(by_host=True), counted=True)[0].judged)
         self.assertEqual(arrival.check(self.runs(), counted=False), [])
@@ -132,6 +133,13 @@ class SceneTest(unittest.TestCase):
         self.assertEqual(list(body), list(arrival.ARMS))
         self.assertEqual(len(body["never"]["served"]), 40)
         self.assertEqual([*arrival.text([]), arrival.section([])], [""])
+
+    def test_each_line_ends_with_its_run_and_the_title_says_what_is_counted(self) -> None:
+        shown, read = panels(self.runs()), panels([one(CI["zipf/high"], "never")])
+        assert shown and read
+        self.assertEqual([line.until_s for line in shown.lines], [4.0] * 3)
+        self.assertEqual(shown.title, "SET per second, by the server's own count")
+        self.assertIn("GET per second", read.svg())
 
     def test_a_death_is_named_and_marked(self) -> None:
         runs = [one(LATE, "always", killed=True), one(LATE, "never")]
