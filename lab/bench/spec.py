@@ -164,7 +164,7 @@ class Case:
     frugal: bool = False
     """Memory is what the case is about: the policy must not use more than `never` does."""
     tenants: bool = False
-    """Each score is that of another tenant of the host; the gates ask that no static setting suits all of them."""
+    """Each score belongs to a tenant of its own; the gates ask that no static setting suits all of them."""
     preset: str | None = None
     """The arm of the preset whose use the case shows: the gates judge it beside the default policy."""
     slow: tuple[str, ...] = ()
