@@ -455,7 +455,10 @@ mod tests {
         for _ in 0..100_000 {
             counts[usize::try_from(keys.rank()).unwrap()] += 1;
         }
-        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "{counts:?}"
+        );
     }
 
     #[test]
