@@ -129,11 +129,7 @@ def _follows(scale: Scale) -> Case:
         ),
         software=("python",),
         scores=(Metric("batch", "batch job, MiB per CPU second", "", +1, _worked),),
-        more=(
-            Metric("tight", "memory at the end, of what it may have unlimited", "share", 0,
-                   lambda run: run.groups["batch"].current / ((cold + 8 * mixed.CHUNK_MIB) * MIB)),
-            out,
-        ),
+        more=(out,),
         # A third of what is cold.
         binds=(Bind(out, cold * 256 / 3),),
         deadline_s=120,
