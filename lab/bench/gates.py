@@ -10,7 +10,8 @@ from lab.bench import judging
 from lab.bench.arms import ARM, DEFAULT
 from lab.bench.common import COVER_2M, COVER_64K, PEAK, PEAK_ANON
 from lab.bench.run import Run
-from lab.bench.spec import SURVIVED, Case, Metric
+from lab.bench.scenarios.bloat import SURVIVED
+from lab.bench.spec import Case, Metric
 from lab.bench.table import Baseline, Table, World, metrics, quotient
 from lab.report.stats import pair_interval
 from lab.results import Gate, by_interval, gate, unjudged
@@ -185,7 +186,7 @@ def _speed(one: _Judged) -> list[Gate]:
     for score in case.scores:
         base = table.baseline(world, score)
         # That nothing is killed is judged as such, and memory has its own gates below.
-        if base is None or score.key == SURVIVED or (case.frugal and score.unit == "MiB"):
+        if base is None or score.key == SURVIVED.key or (case.frugal and score.unit == "MiB"):
             continue
         name = f"{score.label} / best static ({base.name})"
         gates.append(one.compared(name, *_sides(one, score, base), judging.of_score(case, score), _by(score)))
@@ -318,7 +319,9 @@ def _median(table: Table) -> list[Gate]:
 
 def _of_row(one: _Judged) -> float | None:
     """Geometric mean of a row's scores; None if none of them is a rate or a time."""
-    scores = [score for score in one.world.case.scores if score.unit not in ("MiB", "pages") and score.key != SURVIVED]
+    scores = [
+        score for score in one.world.case.scores if score.unit not in ("MiB", "pages") and score.key != SURVIVED.key
+    ]
     found = [one.table.regret(one.world, one.arm, score) for score in scores]
     values = [regret.value for regret in found if regret is not None]
     return geometric_mean(values) if values and all(values) else 0.0 if values else None

@@ -81,22 +81,22 @@ def _qemu() -> Payload:
     return Payload({"qemu": tool("qemu-system-x86_64")}, tuple(modules))
 
 
-_OF_NODE = re.compile(rb"/usr/share/nodejs/[\w./-]+\.js")
-"""Where Debian's Node.js has modules of its own that others have built in; it reads them at its start."""
+_OUTSIDE = re.compile(rb"/usr/share/nodejs/[\w./-]+\.js")
 
 
 def _node() -> Payload:
+    """Node.js, and those of its builtins that Debian keeps in packages of their own: without one of them it aborts."""
     node = tool("node")
-    library = [path for path in initramfs.libraries(node) if path.name.startswith("libnode.")]
-    named = {word.decode() for path in (node, *library) for word in _OF_NODE.findall(path.read_bytes())}
-    if lacking := sorted(name for name in named if not Path(name).is_file()):
+    binaries = [node, *(one for one in initramfs.libraries(node) if one.name.startswith("libnode"))]
+    outside = {Path(name.decode()) for binary in binaries for name in _OUTSIDE.findall(binary.read_bytes())}
+    if lacking := sorted(path for path in outside if not path.is_file()):
         raise LabError(
             Exit.HOST,
             f"{node} reads {lacking[0]} at its start, which is not there: its packages are not whole. Try "
-            "`apt-get install --reinstall nodejs node-acorn node-cjs-module-lexer node-undici`, or leave the rows "
-            "heap/node-* out (SCENARIO names the others)",
+            "`apt-get install --reinstall nodejs node-acorn node-cjs-module-lexer node-undici`, or leave the row "
+            "heap/node-high out (SCENARIO names the others)",
         )
-    return Payload({"node": node}, files={name: Path(name) for name in sorted(named)})
+    return Payload({"node": node}, files={str(path): path for path in sorted(outside)})
 
 
 def _sqlite() -> Payload:

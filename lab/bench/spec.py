@@ -119,10 +119,6 @@ class Metric:
     """From a run; None if it could not be measured."""
 
 
-SURVIVED = "survived"
-"""Key of a score that says no more than that the workload lived."""
-
-
 @dataclass(frozen=True)
 class Bind:
     """What a row must do under `never`, or it shows nothing and is not judged."""

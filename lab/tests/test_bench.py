@@ -9,14 +9,10 @@ import math
 import random
 import re
 import sqlite3
-import tempfile
 import unittest
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from lab import initramfs
 from lab.bench import (
     compare,
     gates,
@@ -33,7 +29,6 @@ from lab.bench import (
 from lab.bench.__main__ import main as bench_main
 from lab.bench.arms import ARM, ARMS, SIZES_KIB, THP, USUAL
 from lab.bench.cell import Cell
-from lab.bench.payload import Payload
 from lab.bench.plan import plan
 from lab.bench.run import Run
 from lab.bench.scenarios import database, store
@@ -592,31 +587,6 @@ class ScenarioTest(unittest.TestCase):
         for case in CI.values():
             if case.roomy and case.key != "files":
                 self.assertEqual(case.lrus, ("classic",), case.name)
-
-
-class NodeTest(unittest.TestCase):
-    """One binary with all in it, or Debian's own, whose library reads modules from /usr/share/nodejs."""
-
-    def payload(self, program: bytes, library: bytes | None) -> Payload:
-        with tempfile.TemporaryDirectory() as directory:
-            node, shared = Path(directory) / "node", Path(directory) / "libnode.so.108"
-            node.write_bytes(program)
-            shared.write_bytes(library or b"")
-            with (mock.patch.object(software, "tool", return_value=node),
-                  mock.patch.object(initramfs, "libraries", return_value=[shared] if library else [])):  # fmt: skip
-                return software._node()
-
-    def test_a_single_binary_brings_nothing_else(self) -> None:
-        self.assertEqual(dict(self.payload(b"\x7fELF", None).files), {})
-
-    def test_modules_that_the_library_names_go_along(self) -> None:
-        with mock.patch.object(Path, "is_file", return_value=True):
-            found = self.payload(b"\x7fELF", b"\0/usr/share/nodejs/acorn/dist/acorn.js\0undici\0").files
-        self.assertEqual([*found], ["/usr/share/nodejs/acorn/dist/acorn.js"])
-
-    def test_without_one_of_them_it_refuses_with_the_remedy(self) -> None:
-        with self.assertRaisesRegex(LabError, r"no-such/lexer\.js at its start, which is not there.*apt-get"):
-            self.payload(b"\x7fELF", b"\0/usr/share/nodejs/no-such/lexer.js\0")
 
 
 class ArmTest(unittest.TestCase):

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from lab.bench import readers
 from lab.bench.arms import DEFAULT, ON_MADVISE
-from lab.bench.run import Run
 from lab.bench.scenarios import bloat, python, store
-from lab.bench.spec import MIB, SURVIVED, Bind, Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import MIB, Bind, Case, Group, Machine, Metric, Role, Scale, Task
 
 _NOT_ON_ALWAYS = (ON_MADVISE,)
 """jemalloc does not advise where the system's setting is `always`: there these are other rows again."""
@@ -85,10 +84,6 @@ def _arrays(scale: Scale, limited: bool) -> Case:
     )  # fmt: skip
 
 
-def _survived(run: Run) -> float | None:
-    return 1.0 if run.ends["load"].code == 0 and not run.oom_kills else None
-
-
 def _small() -> Case:
     count = 8
     return Case(
@@ -109,7 +104,7 @@ def _small() -> Case:
             ),
         ),
         software=("python",),
-        scores=(Metric(SURVIVED, "survived", "", +1, _survived),),
+        scores=(bloat.SURVIVED,),
         deadline_s=60,
         main="threads",
         advises=True,

@@ -4,6 +4,7 @@ Their page tables count what is shared once for each of them. SQLite; a server l
 some twenty libraries."""
 
 from lab.bench import readers
+from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 _SESSIONS = 3
@@ -45,7 +46,7 @@ def _case(scale: Scale) -> Case:
         scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
         deadline_s=180,
         main="db",
-        slow=("always",),
+        slow=store.SLOW,
     )
 
 

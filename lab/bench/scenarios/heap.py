@@ -3,6 +3,7 @@
 leaves holes behind. Node.js, whose young generation moves and whose old one is swept."""
 
 from lab.bench import readers
+from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 # Replaces objects of a heap in no order; all random, so that what lives lies scattered.
@@ -46,7 +47,7 @@ def _case(scale: Scale) -> Case:
         scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
         deadline_s=180,
         main="heap",
-        slow=("always",),
+        slow=store.SLOW,
     )
 
 
