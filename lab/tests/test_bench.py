@@ -206,6 +206,8 @@ class JudgingTest(unittest.TestCase):
             self.assertEqual(ARM["madvise"].meant_for(case.name), case.advises, case.name)
             ran = {cell.arm.key for cell in plan([case], variants.named([]), ["classic"], None)}
             self.assertEqual("madvise" in ran, case.advises, case.name)
+            # Not even where it is named: it would be `never` once more.
+            self.assertEqual(plan([case], [ARM["madvise"]], case.lrus, 1) != [], case.advises, case.name)
             self.assertEqual({arm for arm in ran if not ARM[arm].static} - {case.preset}, set(case.judges), case.name)
             # What is run is what is judged.
             self.assertEqual(ran, {*gates.judged_arms(case), *filter(None, [case.preset])}, case.name)
@@ -360,6 +362,13 @@ class JudgingTest(unittest.TestCase):
         # Its client forgets what was before the limit: the warm-up ends when it comes.
         argv = next(task.argv for task in load.tasks if task.name == "load")
         self.assertEqual(int(argv[-2]) * 1000, load.waves[0].every_ms)
+
+    def test_a_limit_that_comes_while_idle_is_there_before_the_load(self) -> None:
+        idle = CI["late/idle"]
+        self.assertEqual([group.settings for group in idle.groups], [{}])
+        self.assertEqual([task.name for task in idle.tasks], ["server", "fill", "reset", "limit", "load", "info"])
+        self.assertEqual({task.role for task in idle.tasks[1:4]}, {Role.SETUP})
+        self.assertIn("/redis/memory.high", " ".join(idle.tasks[3].argv))
 
     def test_runs_cannot_be_chosen_by_their_results(self) -> None:
         for words in (["--repeat", "6"], ["--repeat", "4", "--scenario", "bloat/sparse"],

@@ -105,5 +105,5 @@ def _stalled(run: Run, kind: str) -> float | None:
 
 
 def cases(scale: Scale) -> list[Case]:
-    """Two and eight processors, and a server of many threads on four."""
-    return [*(_hot(scale, cpus) for cpus in (2, 8)), _threads(scale)]
+    """Two to eight processors, and a server of many threads on four."""
+    return [*(_hot(scale, cpus) for cpus in (2, 4, 8)), _threads(scale)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Scale
 
-_SHARES = (85, 95)
+_SHARES = (70, 85, 95)
 """Of the limit that the server fills, percent."""
 
 
@@ -22,5 +22,5 @@ def _case(scale: Scale, share: int) -> Case:
 
 
 def cases(scale: Scale) -> list[Case]:
-    """Two; below 85 %, `roomy` is next."""
+    """Three; below 70 %, `roomy` is next."""
     return [_case(scale, share) for share in _SHARES]

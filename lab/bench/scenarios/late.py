@@ -82,6 +82,20 @@ def _quarter(scale: Scale) -> Case:
     )
 
 
+def _idle(scale: Scale) -> Case:
+    size = store.SIZES[scale]
+    case = store.case("late", "idle", f"Redis, SET, memory.high = {size.limit_mib}M after the keys are there", size)
+    server, load, *probes = case.tasks
+    fill = store.benchmark("fill", Role.SETUP, "set", size.keys, size.requests, quiet=True)
+    file = "/sys/fs/cgroup/redis/memory.high"
+    limit = Task("limit", Role.SETUP, ("{dash}", "-c", f"echo {size.limit_mib * MIB} > {file}"))
+    # The rate of a load that is stopped is read from what the server has counted.
+    reset = Task("reset", Role.SETUP, ("{redis-cli}", "-s", store.SOCKET, "CONFIG", "RESETSTAT"), quiet=True)
+    return replace(
+        case, tasks=(server, fill, reset, limit, load, *probes), software=(*case.software, "shell"), slow=store.SLOW
+    )
+
+
 _FREE_S = {Scale.SMOKE: 1, Scale.CI: 2, Scale.FULL: 20}
 _LIMITED_S = {Scale.SMOKE: 1, Scale.CI: 10, Scale.FULL: 60}
 
@@ -142,5 +156,5 @@ def _load(scale: Scale) -> Case:
 
 
 def cases(scale: Scale) -> list[Case]:
-    """Two. In `square` the limit comes while Redis is filled, and goes again."""
-    return [_load(scale), _quarter(scale)]
+    """Three. In `square` the limit comes while Redis is filled, and goes again."""
+    return [_idle(scale), _load(scale), _quarter(scale)]
