@@ -63,6 +63,10 @@ def elapsed(task: str) -> Callable[[Run], float | None]:
     return of
 
 
+ELAPSED = Metric("elapsed", "elapsed", "s", -1, elapsed("load"))
+"""Of the load, where it is one task."""
+
+
 def rate_between(run: Run, load: str, begin_s: float, end_s: float) -> float | None:
     """Requests per second of redis-benchmark between two moments, by its own progress reports."""
     reports = [(t, rate) for t, rate in rates(run, load) if begin_s <= t <= end_s]

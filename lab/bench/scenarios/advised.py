@@ -72,7 +72,7 @@ def _arrays(scale: Scale, limited: bool) -> Case:
             Task("load", Role.LOAD, python.argv(_ARRAYS, mib=mib, count=count, turns=turns), group="arrays"),
         ),
         software=("python",),
-        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
+        scores=(readers.ELAPSED,),
         deadline_s=120,
         main="arrays",
         roomy=not limited,

@@ -3,9 +3,8 @@
 Their page tables count what is shared once for each of them. SQLite; a server like PostgreSQL would bring a service and
 some twenty libraries."""
 
-from lab.bench import readers
-from lab.bench.scenarios import store
-from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.scenarios import job
+from lab.bench.spec import Case, Machine, Role, Scale, Task
 
 _SESSIONS = 3
 _SIZES = {
@@ -32,22 +31,13 @@ def _case(scale: Scale) -> Case:
     session = f"{' '.join(_OPEN)} '{setting}{SORT * sorts}' &"
     # `wait` alone forgets how they ended.
     script = f"{session} a=$!; {session} b=$!; {session} c=$!; wait $a && wait $b && wait $c"
-    return Case(
-        scenario="database",
-        key="sort-high",
-        title=f"{_SESSIONS} sessions of SQLite sort {rows:,} rows that they share, memory.high = {limit_mib}M",
-        machine=Machine(6 * limit_mib + 320, 4 * limit_mib),
-        groups=(Group("db", {"memory.high": limit_mib * MIB}),),
-        tasks=(
-            Task("fill", Role.SETUP, (*_OPEN, fill), group="db", quiet=True),
-            Task("load", Role.LOAD, ("{dash}", "-c", script), group="db", quiet=True),
-        ),
-        software=("shell", "sqlite"),
-        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
-        deadline_s=180,
-        main="db",
-        slow=store.SLOW,
+    tasks = (
+        Task("fill", Role.SETUP, (*_OPEN, fill), group="database", quiet=True),
+        Task("load", Role.LOAD, ("{dash}", "-c", script), group="database", quiet=True),
     )
+    title = f"{_SESSIONS} sessions of SQLite sort {rows:,} rows that they share"
+    machine = Machine(6 * limit_mib + 320, 4 * limit_mib)
+    return job.case("database", "sort-high", title, machine, limit_mib, tasks, "shell", "sqlite")
 
 
 def cases(scale: Scale) -> list[Case]:

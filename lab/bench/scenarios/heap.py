@@ -2,9 +2,8 @@
 """A garbage-collected heap over a limit: the collector visits what the program has forgotten, copies what lives, and
 leaves holes behind. Node.js, whose young generation moves and whose old one is swept."""
 
-from lab.bench import readers
-from lab.bench.scenarios import store
-from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.scenarios import job
+from lab.bench.spec import Case, Machine, Role, Scale, Task
 
 # Replaces objects of a heap in no order; all random, so that what lives lies scattered.
 _SCRIPT = """
@@ -34,21 +33,11 @@ _SIZES = {
 def _case(scale: Scale) -> Case:
     live, turns, limit_mib = _SIZES[scale]
     script = _SCRIPT.replace("{live}", str(live)).replace("{turns}", str(turns))
-    return Case(
-        scenario="heap",
-        key="node-high",
-        title=f"Node.js replaces {turns:,} of {live:,} objects, memory.high = {limit_mib}M",
-        # The program itself lies in the guest's memory, too.
-        machine=Machine(4 * limit_mib + 640, 4 * limit_mib),
-        groups=(Group("heap", {"memory.high": limit_mib * MIB}),),
-        # One thread does it all: with one processor helpers only make runs differ.
-        tasks=(Task("load", Role.LOAD, ("{node}", *_FIXED, "-e", script), group="heap"),),
-        software=("node",),
-        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
-        deadline_s=180,
-        main="heap",
-        slow=store.SLOW,
-    )
+    # One thread does it all: with one processor helpers only make runs differ.
+    load = Task("load", Role.LOAD, ("{node}", *_FIXED, "-e", script), group="heap")
+    title = f"Node.js replaces {turns:,} of {live:,} objects"
+    # The program itself lies in the guest's memory, too.
+    return job.case("heap", "node-high", title, Machine(4 * limit_mib + 640, 4 * limit_mib), limit_mib, (load,), "node")
 
 
 def cases(scale: Scale) -> list[Case]:
