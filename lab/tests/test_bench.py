@@ -343,8 +343,9 @@ class JudgingTest(unittest.TestCase):
             self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, pages)
 
     def test_rows_that_once_did_not_bind_say_what_they_must_do(self) -> None:
-        for name, key in (("tree/follows", "out"), ("advised/arrays-high", "in"), ("swap/zswap", "zswap_written"),
-                          ("swap/off", "refaults")):  # fmt: skip
+        for name, key in (("tree/follows", "swap_out"), ("advised/arrays-high", "swap_in"),
+                          ("swap/zswap", "zswap_written"), ("swap/off", "refaults"),
+                          ("cpus/x2", "swap_out"), ("cpus/x8", "swap_out")):  # fmt: skip
             [bind] = CI[name].binds
             self.assertEqual(bind.metric.key, key, name)
             # Of a run that did it, and of one that did nothing.
@@ -456,7 +457,7 @@ class JudgingTest(unittest.TestCase):
     def test_counts_are_judged_without_counted_time(self) -> None:
         case = CI["cpus/x8"]
         for pages, missed in ((10, False), (130, False), (2000, True), (60_000, True)):
-            it = table(*often(case, "mthp_ext", pages=pages), case=case)
+            it = table(*often(case, "mthp_ext", pages=pages), *often(case, "never", swapped_out=20_000), case=case)
             [found] = [g for g in gates.check(it, counted=False, sized=True) if "swapped in" in g.name]
             self.assertEqual(found.missed, missed, found)
         self.assertEqual([g for g in gates.check(it, counted=False) if "swapped in" in g.name], [])

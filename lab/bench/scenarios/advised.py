@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from lab.bench import readers
 from lab.bench.arms import DEFAULT, ON_MADVISE
+from lab.bench.common import SWAPPED_IN
 from lab.bench.scenarios import bloat, python, store
-from lab.bench.spec import MIB, Bind, Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import MIB, Bind, Case, Group, Machine, Role, Scale, Task
 
 _NOT_ON_ALWAYS = (ON_MADVISE,)
 """jemalloc does not advise where the system's setting is `always`: there these are other rows again."""
@@ -36,9 +37,6 @@ for turn in range({turns}):
     if turn % 2:
         arrays[cold[turn // 2 % len(cold)]][::page] = value
 """
-
-
-_SWAPPED_IN = Metric("in", "pages swapped in", "pages", -1, lambda run: float(run.vmstat["pswpin"]))
 
 
 def _redis(scale: Scale) -> Case:
@@ -80,7 +78,7 @@ def _arrays(scale: Scale, limited: bool) -> Case:
         advises=True,
         judges=(DEFAULT, ON_MADVISE),
         # Its hot third stays in base pages; all of them in each turn would be three million.
-        binds=(Bind(_SWAPPED_IN, 1, turns * whole * 256 / 10),) if limited else (),
+        binds=(Bind(SWAPPED_IN, 1, turns * whole * 256 / 10),) if limited else (),
     )  # fmt: skip
 
 

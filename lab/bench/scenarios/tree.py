@@ -5,6 +5,7 @@ that follows usage, as senpai and its like set it."""
 import re
 from dataclasses import replace
 
+from lab.bench.common import SWAPPED_OUT
 from lab.bench.run import Run
 from lab.bench.scenarios import hostpressure, mixed, python, store
 from lab.bench.spec import MIB, Bind, Case, Group, Machine, Metric, Role, Scale, Task
@@ -110,7 +111,6 @@ def _worked(run: Run) -> float | None:
 
 def _follows(scale: Scale) -> Case:
     cold, seconds, every_ms = {Scale.SMOKE: (32, 2, 20), Scale.CI: (96, 16, 80), Scale.FULL: (1024, 120, 500)}[scale]
-    out = Metric("out", "pages swapped out", "pages", 0, lambda run: float(run.vmstat["pswpout"]))
     return Case(
         scenario="tree",
         key="follows",
@@ -129,9 +129,8 @@ def _follows(scale: Scale) -> Case:
         ),
         software=("python",),
         scores=(Metric("batch", "batch job, MiB per CPU second", "", +1, _worked),),
-        more=(out,),
         # A third of what is cold.
-        binds=(Bind(out, cold * 256 / 3),),
+        binds=(Bind(SWAPPED_OUT, cold * 256 / 3),),
         deadline_s=120,
         main="batch",
     )  # fmt: skip
