@@ -367,16 +367,18 @@ impl Latencies {
         self.worst = self.worst.max(took);
     }
 
-    /// Milliseconds below which `share` of all requests are.
+    /// Milliseconds below which `share` of all requests are, none of them above the worst.
     fn quantile(&self, share: f64) -> f64 {
+        let worst = self.worst.as_secs_f64() * 1000.0;
         let mut left = share * self.served as f64;
         for (step, &count) in self.steps.iter().enumerate() {
             left -= count as f64;
             if left <= 0.0 {
-                return STEP.powi(i32::try_from(step).unwrap_or_default() + 1) / 1000.0;
+                let above = STEP.powi(i32::try_from(step).unwrap_or_default() + 1) / 1000.0;
+                return above.min(worst);
             }
         }
-        self.worst.as_secs_f64() * 1000.0
+        worst
     }
 
     fn report(&self, passed: Duration) -> String {
@@ -487,6 +489,7 @@ mod tests {
             "{report}"
         );
         assert!(report.ends_with(" max=100.000"), "{report}");
+        assert_eq!(latencies.quantile(1.0).to_bits(), 100.0_f64.to_bits());
     }
 
     #[test]
