@@ -349,7 +349,7 @@ class JudgingTest(unittest.TestCase):
             [bind] = CI[name].binds
             self.assertEqual(bind.metric.key, key, name)
             # Of a run that did it, and of one that did nothing.
-            for pages, binds in ((30_000, True), (0, False)):
+            for pages, binds in ((100_000, True), (0, False)):
                 it = table(*often(CI[name], "never", pages=pages), case=CI[name])
                 self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, (name, pages))
 

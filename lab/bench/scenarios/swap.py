@@ -65,8 +65,8 @@ def _off(scale: Scale) -> Case:
         scores=(store.served_rate(),),
         tail=store.client_figure("p99", "p99 latency"),
         more=(store.client_figure("max", "worst latency"), _REFAULTS),
-        # Every second or so the file once.
-        binds=(Bind(_REFAULTS, 4 * (time_s - warm_up_s) * file_mib),),
+        # All of the file, once in four seconds.
+        binds=(Bind(_REFAULTS, (time_s - warm_up_s) * file_mib * 256 / 4),),
         deadline_s=time_s + 20,
     )  # fmt: skip
 
