@@ -8,6 +8,8 @@ from fnmatch import fnmatch
 THP = "/sys/kernel/mm/transparent_hugepage"
 SIZES_KIB = (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Folio sizes of anonymous memory with base pages of 4 KiB."""
+_ADVISING = ("advised/*", "vmhost/*")
+"""Cases whose programs ask for huge pages."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,12 @@ class Arm:
         return [(f"{THP}/enabled", self.enabled), *sizes, *self.writes]
 
 
+def _policy(key: str, label: str, about: str, *policy: str) -> Arm:
+    return Arm(key, label, about, "always", policy=policy, extra=True)
+
+
 def _preset(name: str, about: str) -> Arm:
-    return Arm(name, f"always+{name}", about, "always", policy=("--preset", name), extra=True)
+    return _policy(name, f"always+{name}", about, "--preset", name)
 
 
 def _only(key: str, label: str, about: str, *sizes_kib: int) -> Arm:
@@ -60,7 +66,8 @@ def _only(key: str, label: str, about: str, *sizes_kib: int) -> Arm:
 
 ARMS = (
     Arm("always", "always", "every size for everyone", "always"),
-    Arm("madvise", "madvise", "every size, for memory that asks for it", "madvise"),
+    # Where no program asks for huge pages it is `never` under another name, and not run again.
+    Arm("madvise", "madvise", "every size, for memory that asks for it", "madvise", cases=_ADVISING),
     Arm("never", "never", "4 KiB only", "never"),
     _only("only16", "16K only", "16 KiB as the only size", 16),
     _only("only32", "32K only", "32 KiB as the only size", 32),
@@ -72,11 +79,13 @@ ARMS = (
         "always, and folios of 2 MiB with more than 409 empty pages of 512 are split under reclaim",
         "always",
         writes=((f"{THP}/shrink_underused", "1"), (f"{THP}/khugepaged/max_ptes_none", "409")),
+        # Folios of which four fifths were never written: only sparse programs have any.
+        cases=("mixed/*", "bloat/*", "services/*", "underused/*", "shapes/*", "advised/small"),
     ),
     Arm(
         "oracle",
         "by tenant",
-        "always, but base pages (PR_SET_THP_DISABLE) for the tenants that do best so: who knows each, sets each",
+        "always, but base pages (PR_SET_THP_DISABLE) for the tenants that do best so",
         "always",
         cases=("mixed/*",),
         by_tenant=True,
@@ -90,9 +99,9 @@ ARMS = (
         policy=(),
         cases=("advised/*",),
     ),
-    Arm("reactive", "always+reactive", "the proposal's rule", "always", policy=("--policy", "reactive")),
-    Arm("headroom", "always+headroom", "by the distance to the limit", "always", policy=("--policy", "headroom")),
-    Arm("fixed", "always+fixed 64K", "64 KiB at most", "always", policy=("--policy", "fixed", "--max-order", "4")),
+    _policy("reactive", "always+reactive", "the proposal's rule", "--policy", "reactive"),
+    _policy("headroom", "always+headroom", "by the distance to the limit", "--policy", "headroom"),
+    _policy("fixed", "always+fixed 64K", "64 KiB at most", "--policy", "fixed", "--max-order", "4"),
     _preset("database", "the preset for databases with snapshots: 64 KiB at most"),
     _preset("small-services", "the preset for many small processes"),
 )
@@ -104,4 +113,4 @@ USUAL = [arm.key for arm in ARMS if not arm.extra]
 DEFAULT = "mthp_ext"
 """The arm that the gates judge."""
 ON_MADVISE = "mthp_madvise"
-"""Judged beside it where programs advise."""
+"""The same on a host set to `madvise`, judged where programs advise."""

@@ -39,7 +39,7 @@ WITHOUT: Mapping[str, Without] = {
         ("redis/set-high", "redis/set-max", "mixed/host"),
     ),
     "share": Without(
-        "K alone; the host is no limit", ("--limit-share", "0", "--host-factor", "1"), ("roomy/x2", "roomy/x4")
+        "K alone; the host is no limit", ("--limit-share", "0", "--host-factor", "1"), ("roomy/x2", "roomy/files")
     ),
     "host": Without("the host is no limit", ("--host-factor", "1"), ("hostpressure/redis",)),
     "cache": Without("page cache counts as used", ("--count-cache",), ("roomy/files",)),
@@ -63,7 +63,6 @@ SWEEPS: Mapping[str, Sweep] = {
         ("0", "25", "75", "100"),
         (
             "roomy/x2",
-            "dense/x70",
             "dense/x85",
             "dense/x95",
             "redis/set-max",
@@ -71,7 +70,7 @@ SWEEPS: Mapping[str, Sweep] = {
             "redis/bgsave-high",
             "hostpressure/redis",
             "square/high",
-            "late/idle",
+            "late/load",
             "late/quarter",
         ),
     ),
