@@ -111,7 +111,7 @@ def case(name: str, memory_mib: int) -> Case:
         title=name,
         machine=Machine(memory_mib, 256),
         groups=(Group("program"),),
-        tasks=(Task("load", Role.LOAD, ("/bin/sh", "-c", f"cd {_GUEST} && exec ./run"), group="program"),),
+        tasks=(Task("program", Role.LOAD, ("/bin/sh", "-c", f"cd {_GUEST} && exec ./run"), group="program"),),
         software=(_SOFTWARE,),
         scores=(Metric("elapsed", "time in instructions", "s", -1, lambda run: run.elapsed_s),),
         deadline_s=_DEADLINE_S,
