@@ -31,7 +31,7 @@ fn headroom_under_a_limit_goes_down_order_by_order() {
         );
     }
     let line = status_of(&group);
-    assert_eq!(line["why"], "headroom", "{line}");
+    assert_eq!(line["why"], "room", "{line}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn page_cache_that_was_read_once_is_room() {
     for (multi_gen, args, expected) in [
         (false, &[][..], &found),
         (true, &[], &found),
-        (false, &["--count-cache"], &none),
+        (false, &["--set", "spare-cache=0"], &none),
     ] {
         let _lru = multi_gen.then(Setting::multi_gen);
         let (group, _disk, mut worker) = full_of_files();
@@ -139,7 +139,7 @@ fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
 fn page_cache_that_no_scan_has_seen_is_room() {
     world();
     let _defrag = Setting::defrag_always();
-    let no_scan = ["--policy", "headroom", "--host-factor", "1"];
+    let no_scan = ["--policy", "headroom", "--set", "count-machine=0"];
     for (args, multi_gen) in [(&SELDOM[..], false), (&no_scan, false), (&SELDOM, true)] {
         let _lru = multi_gen.then(Setting::multi_gen);
         let group = limited("starting");
@@ -233,11 +233,8 @@ fn an_ancestors_limit_binds_the_leaf() {
     let mut worker = Worker::new(&leaf);
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0);
-    let line = ext.decision(&leaf, "headroom");
-    assert!(
-        line["headroom_bytes"].as_u64().unwrap() <= 64 * MIB,
-        "{line}"
-    );
+    let line = ext.decision(&leaf, "room");
+    assert!(line["room_bytes"].as_u64().unwrap() <= 64 * MIB, "{line}");
 }
 
 #[test]

@@ -28,8 +28,8 @@ fn a_calm_large_cgroup_gets_huge_pages_from_every_policy() {
     for args in [
         &["--policy", "reactive"][..],
         &["--policy", "headroom"],
-        &["--policy", "adaptive"],
-        &["--policy", "fixed", "--max-order", "9"],
+        &["--policy", "default"],
+        &["--policy", "fixed", "--cap", "2M"],
     ] {
         let group = Group::new("calm");
         let _ext = Ext::run(&group, args);
@@ -176,7 +176,7 @@ fn an_empty_cgroup_has_no_verdict_that_stays() {
 #[ignore = "needs the lab's VM"]
 fn a_new_cgroup_is_small_from_its_first_fault() {
     world();
-    for policy in ["reactive", "adaptive"] {
+    for policy in ["reactive", "default"] {
         let group = Group::new("above");
         let ext = Ext::run(&group, &["--policy", policy]);
         ext.signal(nix::sys::signal::Signal::SIGSTOP);
@@ -245,14 +245,7 @@ fn a_fixed_maximum_order_caps() {
     let group = Group::new("capped");
     let _ext = Ext::run(
         &group,
-        &[
-            "--policy",
-            "reactive",
-            "--min-memory",
-            "0",
-            "--max-order",
-            "4",
-        ],
+        &["--policy", "reactive", "--min-memory", "0", "--cap", "64K"],
     );
     let mut worker = Worker::new(&group);
     let before = count(64, "anon_fault_alloc");
@@ -272,14 +265,8 @@ fn a_fixed_policy_caps_each_reason() {
     world();
     let _swap = Swap::on();
     let group = Group::new("fixed");
-    let caps = "fault=4,swapin=0,khugepaged=9,collapse=3";
-    let args = [
-        "--policy",
-        "fixed",
-        "--narrow-collapse",
-        "--max-order",
-        caps,
-    ];
+    let caps = "fault=64K,swapin=4K,khugepaged=2M,collapse=32K";
+    let args = ["--policy", "fixed", "--bind", "collapse", "--cap", caps];
     let ext = Ext::run(&group, &args);
     let mut worker = Worker::new(&group);
     let before = count(64, "anon_fault_alloc");
@@ -287,7 +274,7 @@ fn a_fixed_policy_caps_each_reason() {
     assert_eq!(worker.huge(), 0);
     assert!(count(64, "anon_fault_alloc") - before >= 240);
     assert_eq!(worker.advise(MADV_COLLAPSE), Errno::EINVAL as u64);
-    let line = ext.decision(&group, "max-order");
+    let line = ext.decision(&group, "cap");
     let to = "fault:64K-max,swapin:4K,khugepaged:all,collapse:32K-max";
     assert_eq!(line["to"], to, "{line}");
     let before = count_all("swpin");
@@ -297,7 +284,7 @@ fn a_fixed_policy_caps_each_reason() {
     let _awake = Setting::khugepaged_awake();
     eventually("khugepaged may", || worker.huge() == 16 * MIB);
     let settings = &status()["policies"][0]["settings"];
-    assert_eq!(settings["max_order"]["swapin"], 0, "{settings}");
+    assert_eq!(settings["cap_bytes"]["swapin"], 4096, "{settings}");
 }
 
 #[test]
@@ -305,7 +292,7 @@ fn a_fixed_policy_caps_each_reason() {
 fn a_cap_keeps_pmd_folios_for_who_asks() {
     world();
     let group = Group::new("host");
-    let _ext = Ext::run(&group, &["--max-order", "8", "--min-memory", "0"]);
+    let _ext = Ext::run(&group, &["--cap", "1M", "--min-memory", "0"]);
     let (mut guest, mut other) = (Worker::new(&group), Worker::new(&group));
     guest.map(32 * MIB);
     assert_eq!(guest.advise(MADV_HUGEPAGE), 0);
@@ -323,7 +310,7 @@ fn descendants_are_bound_also_those_made_later() {
     world();
     let group = Group::new("family");
     let old = group.child("old");
-    let _ext = Ext::run(&group, &["--policy", "reactive", "--max-order", "0"]);
+    let _ext = Ext::run(&group, &["--policy", "reactive", "--cap", "4K"]);
     let later = group.child("later");
     let deep = later.child("deep").child("deeper").child("deepest");
     for member in [&old, &deep] {
@@ -342,7 +329,7 @@ fn descendants_are_bound_also_those_made_later() {
 fn a_moved_process_follows_its_new_cgroup() {
     world();
     let (bound, free) = (Group::new("bound"), Group::new("free"));
-    let _ext = Ext::run(&bound, &["--policy", "reactive", "--max-order", "0"]);
+    let _ext = Ext::run(&bound, &["--policy", "reactive", "--cap", "4K"]);
     let mut worker = Worker::new(&free);
     worker.fill(4 * MIB);
     assert_eq!(worker.huge(), 4 * MIB);
@@ -356,8 +343,8 @@ fn a_moved_process_follows_its_new_cgroup() {
 fn a_cap_leaves_advised_memory_alone_unless_asked_otherwise() {
     world();
     for (args, huge) in [
-        (&["--max-order", "0"][..], 8 * MIB),
-        (&["--max-order", "0", "--narrow-advised"][..], 0),
+        (&["--cap", "4K"][..], 8 * MIB),
+        (&["--cap", "4K", "--bind", "advised"][..], 0),
     ] {
         let group = Group::new("advised");
         let _ext = Ext::run(&group, args);
@@ -376,7 +363,7 @@ fn forced_collapse_is_left_alone_unless_asked_otherwise() {
     let small = ["--policy", "reactive"];
     for (more, errno, huge) in [
         (&[][..], 0, 8 * MIB),
-        (&["--narrow-collapse"][..], Errno::EINVAL as u64, 0),
+        (&["--bind", "collapse"][..], Errno::EINVAL as u64, 0),
     ] {
         let group = Group::new("forced");
         let mut worker = Worker::new(&group);

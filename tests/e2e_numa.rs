@@ -48,7 +48,9 @@ fn who_is_bound_to_a_full_node_has_a_full_host() {
     let (mut bound, mut other) = (Worker::new(&inner), Worker::new(&free));
     bound.fill(16 * MIB);
     assert_eq!(bound.huge(), 0);
-    assert_eq!(status_of(&inner)["why"], "host");
+    let line = status_of(&inner);
+    assert_eq!(line["why"], "room", "{line}");
+    assert_eq!(line["level"]["limit"], "machine", "{line}");
     drop(bound);
     other.fill(64 * MIB);
     mostly_huge(&mut other, 64 * MIB);

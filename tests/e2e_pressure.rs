@@ -206,7 +206,7 @@ fn a_calm_window_brings_everything_back() {
 fn pressure_that_comes_and_goes_is_held_longer_each_time() {
     world();
     let group = Group::new("wave");
-    let back_off = ["--max-hold", "64", "--window", "500ms"];
+    let back_off = ["--set", "max-hold=64", "--window", "500ms"];
     let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &back_off]));
     let mut waves = 0;
     while status_of(&group)["hold_windows"].as_u64().unwrap() < 8 {
@@ -298,17 +298,6 @@ fn each_of_many_cgroups_is_scanned() {
         });
         scanned.count() == MANY
     });
-}
-
-#[test]
-#[ignore = "needs the lab's VM"]
-fn some_stall_counts_if_asked() {
-    world();
-    let group = Group::new("some");
-    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--pressure", "some"]]));
-    let worker = stall(&group);
-    ext.decision(&group, "pressure");
-    drop(relieve(&group, worker));
 }
 
 /// Status and file are read one after the other, while nothing stalls.  All of it is on

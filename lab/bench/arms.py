@@ -43,8 +43,8 @@ class Arm:
         return [(f"{THP}/enabled", self.enabled), *sizes, *self.writes]
 
 
-def _preset(name: str, about: str) -> Arm:
-    return Arm(name, f"always+{name}", about, "always", policy=("--preset", name), extra=True)
+def _special(name: str, about: str) -> Arm:
+    return Arm(name, f"always+{name}", about, "always", policy=("--policy", name), extra=True)
 
 
 ARMS = (
@@ -62,9 +62,10 @@ ARMS = (
     Arm("mthp_ext", "always+mthp_ext", "the default policy", "always", policy=()),
     Arm("reactive", "always+reactive", "the proposal's rule", "always", policy=("--policy", "reactive")),
     Arm("headroom", "always+headroom", "by the distance to the limit", "always", policy=("--policy", "headroom")),
-    Arm("fixed", "always+fixed 64K", "64 KiB at most", "always", policy=("--policy", "fixed", "--max-order", "4")),
-    _preset("database", "the preset for databases with snapshots: 64 KiB at most"),
-    _preset("small-services", "the preset for many small processes"),
+    Arm("fixed", "always+fixed 64K", "64 KiB at most", "always", policy=("--policy", "fixed", "--cap", "64K")),
+    _special("database", "the policy for databases with snapshots: 64 KiB at most"),
+    _special("small-services", "the policy for many small processes"),
+    _special("vm-host", "the policy for virtual machines whose memory nobody advises"),
 )
 """In the order of tables and of runs."""
 

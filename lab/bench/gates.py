@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the default policy must reach in every case, under both LRU flavours; and a preset in the case made for it."""
+"""What the default policy must reach in every case, under both LRU flavours; and a policy for one use in the case
+made for it."""
 
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ def check(table: Table, *, counted: bool) -> list[Gate]:
     only events are judged."""
     gates: list[Gate] = []
     for world in table.worlds:
-        for arm in filter(None, (DEFAULT, world.case.preset)):
+        for arm in filter(None, (DEFAULT, world.case.made_for)):
             one = _Judged(table, world, arm)
             if not one.runs:
                 continue

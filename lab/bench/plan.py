@@ -11,19 +11,19 @@ from lab.bench.spec import Case
 def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeats: int) -> list[Cell]:
     """All cells: every case once before any repeats, arms interleaved within a case, so that whatever drifts in the
     host meets all arms alike. What is bounded in time rather than in work runs once. Where the default policy is run,
-    so is the preset that a case is made for."""
+    so is the policy that a case is made for."""
     return [
         Cell(case, arm, lru, repeat)
         for repeat in range(repeats)
         for case in cases
         for lru in case.lrus
         if lru in lrus
-        for arm in _with_preset(case, arms)
+        for arm in _with_its_own(case, arms)
         if not arm.cases or case.name in arm.cases
         if repeat == 0 or arm.key not in case.slow
     ]
 
 
-def _with_preset(case: Case, arms: Sequence[Arm]) -> list[Arm]:
-    preset = ARM[case.preset] if case.preset else None
-    return [*arms, preset] if preset and ARM[DEFAULT] in arms and preset not in arms else [*arms]
+def _with_its_own(case: Case, arms: Sequence[Arm]) -> list[Arm]:
+    own = ARM[case.made_for] if case.made_for else None
+    return [*arms, own] if own and ARM[DEFAULT] in arms and own not in arms else [*arms]

@@ -7,10 +7,12 @@ CSS = (
     COMMON
     + """
 :root { --madvise: #8d7bb0; --only64: #4d82bd; --shrinker: #b5653a; --headroom: #77a832;
-  --fixed: #a3873b; --database: #2f8f9d; --small-services: #c06c9b; }
+  --fixed: #a3873b; --database: #2f8f9d; --small-services: #c06c9b;
+  --vm-host: #7a7f3d; }
 @media (prefers-color-scheme: dark) { :root {
   --madvise: #a593cc; --only64: #6fa1d8; --shrinker: #cf8257; --headroom: #93c253;
-  --fixed: #c4a85a; --database: #55b3c0; --small-services: #d98fb8; } }
+  --fixed: #c4a85a; --database: #55b3c0; --small-services: #d98fb8;
+  --vm-host: #a0a65c; } }
 .dot.madvise { background: var(--madvise); } .dot.only64 { background: var(--only64); }
 .dot.shrinker { background: var(--shrinker); } .dot.headroom { background: var(--headroom); }
 rect.madvise { fill: var(--madvise); } rect.only64 { fill: var(--only64); }
@@ -18,6 +20,7 @@ rect.shrinker { fill: var(--shrinker); } rect.headroom { fill: var(--headroom); 
 .dot.fixed { background: var(--fixed); } rect.fixed { fill: var(--fixed); }
 .dot.database { background: var(--database); } rect.database { fill: var(--database); }
 .dot.small-services { background: var(--small-services); } rect.small-services { fill: var(--small-services); }
+.dot.vm-host { background: var(--vm-host); } rect.vm-host { fill: var(--vm-host); }
 .heat td { text-align: center; padding: 6px 8px; } .heat th { white-space: normal; }
 .heat thead th { text-align: center; font-size: 13px; } .heat thead th:first-child { text-align: left; }
 .heat td { border: 1px solid var(--paper); color: #1d1f23; } .heat td.nothing { color: var(--soft); }

@@ -4,7 +4,6 @@
 import dataclasses
 import json
 import math
-import re
 import unittest
 from typing import Any
 
@@ -29,6 +28,7 @@ from lab.errors import LabError
 from lab.paths import REPO
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, one, table, thrice
 from lab.tests.test_demo import _Checker
+from lab.tests.test_docs_commands import table_of_options
 
 
 class RegretTest(unittest.TestCase):
@@ -90,7 +90,7 @@ class GateTest(unittest.TestCase):
         killed = table(one(HIGH, "mthp_ext", 1, killed=True))
         self.assertIn("nothing is killed", self.failed(killed, counted=False))
 
-    def test_a_preset_is_judged_in_the_case_made_for_it_beside_the_default(self) -> None:
+    def test_a_policy_for_one_use_is_judged_in_the_case_made_for_it_beside_the_default(self) -> None:
         for arm, name in (("small-services", ", small-services"), ("mthp_ext", "")):
             failed = self.failed(table(*thrice(GROWN, arm, peak_mib=110), case=GROWN))
             self.assertIn(f"services/grown/classic{name}: peak resident / never", failed)
@@ -187,7 +187,7 @@ class PlanTest(unittest.TestCase):
     def test_lru_flavours_that_make_no_sense_are_left_out(self) -> None:
         self.assertEqual({c.lru for c in plan([THREADS], [ARM["never"]], ["classic", "mglru"], 1)}, {"classic"})
 
-    def test_a_preset_runs_beside_the_default_in_the_case_made_for_it(self) -> None:
+    def test_a_policy_for_one_use_runs_beside_the_default_in_the_case_made_for_it(self) -> None:
         both = [ARM["never"], ARM["mthp_ext"]]
         for arms, ran in ((both, ["never", "mthp_ext", "small-services"]), ([ARM["never"]], ["never"])):
             self.assertEqual([c.arm.key for c in plan([GROWN], arms, ["classic"], 1)], ran)
@@ -209,7 +209,7 @@ class ScenarioTest(unittest.TestCase):
                 self.assertTrue(any(task.role is Role.LOAD for task in case.tasks), case.name)
                 self.assertTrue({task.group for task in case.tasks} <= {None, *groups}, case.name)
                 self.assertTrue({wave.group for wave in case.waves} <= set(groups), case.name)
-                self.assertTrue({*filter(None, [case.preset]), *case.slow} <= set(ARM), case.name)
+                self.assertTrue({*filter(None, [case.made_for]), *case.slow} <= set(ARM), case.name)
                 self.assertTrue(set(case.software) <= set(software.NAMES), case.name)
                 for name in groups:
                     self.assertTrue("/" not in name or name.rpartition("/")[0] in groups, name)
@@ -236,17 +236,12 @@ class ArmTest(unittest.TestCase):
         self.assertEqual([v for f, v in only.items() if "-64kB" in f], ["inherit"])
         self.assertEqual({v for f, v in only.items() if "/hugepages-" in f and "-64kB" not in f}, {"never"})
 
-    def test_every_preset_has_an_arm_that_is_run_on_request_only(self) -> None:
-        document = (REPO / "docs" / "policies" / "presets.md").read_text()
-        presets = re.findall(r"^## ([a-z-]+)$", document, re.MULTILINE)
-        self.assertTrue(presets)
-        self.assertEqual([arm.key for arm in ARMS if arm.extra], presets)
-        self.assertEqual([ARM[name].policy for name in presets], [("--preset", name) for name in presets])
-        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], presets)
-        for name in re.findall(r"SCENARIO=(\S+)", document):
-            self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))
-        for names in re.findall(r"ARM=([a-z0-9_,-]+)", document):
-            self.assertTrue(set(names.split(",")) <= set(ARM), names)
+    def test_every_policy_has_an_arm_and_those_for_one_use_run_on_request_only(self) -> None:
+        names = {path.stem for path in (REPO / "policies").glob("*.toml")}
+        special = [arm.key for arm in ARMS if arm.extra]
+        self.assertEqual({*special, "default", "reactive", "headroom", "fixed"}, names)
+        self.assertEqual([ARM[name].policy for name in special], [("--policy", name) for name in special])
+        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], special)
 
 
 class VariantTest(unittest.TestCase):
@@ -256,17 +251,22 @@ class VariantTest(unittest.TestCase):
         removed = [arm.key for arm in variants.named(["ablation"])]
         self.assertEqual(removed, ["mthp_ext", *(f"no-{rule}" for rule in variants.WITHOUT)])
         self.assertEqual(variants.named(["limit-share=25"])[0].policy, ("--limit-share", "25"))
+        self.assertEqual(variants.named(["max-hold=8"])[0].policy, ("--set", "max-hold=8"))
         for bad in ("no-rule", "limit-share=26", "nothing"):
             with self.assertRaises(LabError):
                 variants.named([bad])
 
     def test_cases_and_options_exist(self) -> None:
-        options = (REPO / "src" / "cli.rs").read_text()
+        options = table_of_options() | {"set"}
+        measured = set(variants.MEASURED_ONLY) | {"count-machine", "spare-cache"}
         for arm in (*variants.ABLATION.values(), *(a for values in variants.SWEPT.values() for a in values.values())):
             self.assertTrue(arm.cases and set(arm.cases) <= set(CI), arm.key)
             self.assertRegex(Cell(HIGH, arm, "classic", 0).name, r"^[A-Za-z0-9_.-]+$")
             for option in (word for word in arm.policy or () if word.startswith("--")):
-                self.assertIn(f"    pub {option[2:].replace('-', '_')}:", options)
+                self.assertIn(option[2:], options)
+            for word in (word for word in arm.policy or () if "=" in word):
+                self.assertIn(word.partition("=")[0], measured)
+        self.assertEqual(measured, table_of_options(measured=True))
 
     def test_a_rule_that_changes_nothing_is_found_out(self) -> None:
         case = CI["roomy/files"]

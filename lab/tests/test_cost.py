@@ -47,8 +47,8 @@ def figures(
     plain, small = plan.PLAIN[4], plan.SMALL[4]
     records += [
         fault(plan.EMPTY, plain, ASKED, empty),
-        fault(plan.ADAPTIVE, plain, ASKED, default),
-        fault(plan.ADAPTIVE, plain, 4, unasked),
+        fault(plan.DEFAULT, plain, ASKED, default),
+        fault(plan.DEFAULT, plain, 4, unasked),
         fault(plan.REFUSE, small, ASKED, 1000 + empty - base),
         fault(plan.TINY, small, ASKED, 1000 + default - base),
         fault(plan.COUNT, plain, 4, base, calls=vain),

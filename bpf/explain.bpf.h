@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What would be decided for a cgroup now, and why: asked by `mthp_ext status`, of the very
+ * programs that decide.  Changes nothing.
+ */
+#ifndef MTHP_EXPLAIN_BPF_H
+#define MTHP_EXPLAIN_BPF_H
+
+#include "report.bpf.h"
+#include "state.bpf.h"
+
+SEC("syscall")
+int mthp_explain(struct mthp_explained *e)
+{
+	struct mthp_cgroup *state;
+	struct cgroup *cgrp;
+	int reason, rule;
+
+	cgrp = bpf_cgroup_from_id(e->cgroup_id);
+	e->found = cgrp != 0;
+	if (!cgrp)
+		return 0;
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	e->kept = state != 0;
+	mthp_describe(cgrp, state, &e->now);
+	if (state) {
+		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+			e->asked[reason] = state->asked[reason];
+			for (rule = 0; rule < MTHP_NR_RULES; rule++)
+				e->narrowed[reason][rule] = state->narrowed[reason][rule];
+		}
+	}
+	bpf_cgroup_release(cgrp);
+	return 0;
+}
+
+#endif /* MTHP_EXPLAIN_BPF_H */

@@ -1,0 +1,587 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The table of options.
+//!
+//! Each row is all that is known of an option: the command line, the keys of policy files,
+//! `status`, JSON, docs/options.md and shell completion are made of it.  To add one, add a
+//! field to `struct mthp_tunables` and a row here.
+
+use serde_json::json;
+
+use super::abi::{self, Bind, Tunables};
+use super::caps::Caps;
+use super::orders::Sizes;
+use super::policy::Policy;
+use super::reason::NR_REASONS;
+use super::rule::Rule;
+use super::units;
+
+/// What is counted, and so how a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// `100ms`; nanoseconds inside.
+    Time,
+    /// `16M`; bytes inside.
+    Size,
+    /// `50`; 1024ths inside.
+    Percent,
+    /// `1024`.
+    Number,
+    /// `16`; one less inside, as the programs mask instead of dividing.
+    PowerOfTwo,
+    /// `1` or `0`.
+    Switch,
+    /// `64K`, or `fault=64K,swapin=4K`.
+    Caps,
+    /// `advised,collapse`: names of bits.
+    Set(&'static [(&'static str, Bind)]),
+}
+
+/// A value, as the programs know it; only caps do not, as they depend on the base page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// In the unit's inner form.
+    Number(u64),
+    /// Largest sizes.
+    Caps(Caps),
+}
+
+/// Where a value is kept.
+enum Field {
+    U32(fn(&mut Tunables) -> &mut u32),
+    U64(fn(&mut Tunables) -> &mut u64),
+    Orders(fn(&mut Tunables) -> &mut [u32; NR_REASONS]),
+}
+
+/// A row of the table.
+pub struct Opt {
+    /// As on the command line and in policy files.
+    pub name: &'static str,
+    /// What stands for the value in the help.
+    pub word: &'static str,
+    /// What is counted.
+    pub unit: Unit,
+    /// Least and largest value, as written.
+    pub range: Option<(&'static str, &'static str)>,
+    /// As written.
+    pub default: &'static str,
+    /// What it is, and what a higher value does.
+    pub help: &'static str,
+    /// The rules that it belongs to; none: to all of them.
+    pub rules: &'static [Rule],
+    /// For measuring alone: given by `--set`, and in no user's help.
+    pub lab: bool,
+    field: Field,
+}
+
+const BIND: &[(&str, Bind)] = &[
+    ("advised", Bind::MTHP_BIND_ADVISED),
+    ("collapse", Bind::MTHP_BIND_COLLAPSE),
+    ("khugepaged", Bind::MTHP_BIND_KHUGEPAGED),
+];
+
+/// The table.
+pub static OPTIONS: [Opt; 12] = [
+    Opt {
+        name: "threshold",
+        word: "TIME",
+        unit: Unit::Time,
+        range: Some(("1us", "10s")),
+        default: "100ms",
+        help: "Stall of all tasks within one window that is high pressure; at most the window. \
+               Lower: reacts to shorter stalls, with fewer large folios",
+        rules: &[Rule::Pressure],
+        lab: false,
+        field: Field::U64(|t| &mut t.threshold_ns),
+    },
+    Opt {
+        name: "window",
+        word: "TIME",
+        unit: Unit::Time,
+        range: Some(("100ms", "10s")),
+        default: "1s",
+        help: "Time over which stall is measured, and interval of the scan. Longer: decisions \
+               change later and less often",
+        rules: &[Rule::Pressure],
+        lab: false,
+        field: Field::U64(|t| &mut t.window_ns),
+    },
+    Opt {
+        name: "min-memory",
+        word: "SIZE",
+        unit: Unit::Size,
+        range: None,
+        default: "8M",
+        help: "Anon+shmem below which a cgroup is small and its faults get base pages; 0 turns \
+               the rule off. Higher: less waste in small services, large folios come later",
+        rules: &[Rule::Small],
+        lab: false,
+        field: Field::U64(|t| &mut t.min_memory),
+    },
+    Opt {
+        name: "sparse-waste",
+        word: "SIZE",
+        unit: Unit::Size,
+        range: None,
+        default: "64M",
+        help: "Memory that large folios may waste in one process before its faults get base \
+               pages; 0 turns the rule off. Lower: less waste, fewer large folios",
+        rules: &[Rule::Sparse],
+        lab: false,
+        field: Field::U64(|t| &mut t.sparse_bytes),
+    },
+    Opt {
+        name: "limit-share",
+        word: "PERCENT",
+        unit: Unit::Percent,
+        range: Some(("0", "100")),
+        default: "50",
+        help: "Percentage of a limit, and of the machine, that may be in use before the room \
+               left counts. Higher: large folios up to closer to a limit",
+        rules: &[Rule::Room],
+        lab: false,
+        field: Field::U32(|t| &mut t.limit_share),
+    },
+    Opt {
+        name: "room-factor",
+        word: "K",
+        unit: Unit::Number,
+        range: Some(("1", "1048576")),
+        default: "1024",
+        help: "One folio may take 1/K of the room that the nearest limit, or the machine, has \
+               left. Higher: folios get smaller earlier",
+        rules: &[Rule::Room],
+        lab: false,
+        field: Field::U64(|t| &mut t.room_factor),
+    },
+    Opt {
+        name: "cap",
+        word: "SIZE|REASON=SIZE,...",
+        unit: Unit::Caps,
+        range: None,
+        default: "none",
+        help: "Largest folio, for all reasons or by reason: fault=64K,swapin=4K,khugepaged=2M,\
+               collapse=2M,reclaim=2M; or none. Lower: smaller folios",
+        rules: &[Rule::Cap],
+        lab: false,
+        field: Field::Orders(|t| &mut t.cap),
+    },
+    Opt {
+        name: "bind",
+        word: "WHAT,...",
+        unit: Unit::Set(BIND),
+        range: None,
+        default: "khugepaged",
+        help: "What is bound besides page faults and swap-in: advised (MADV_HUGEPAGE memory, by \
+               every rule; without it, it gets what the cgroup can hold), collapse \
+               (MADV_COLLAPSE, by every rule), khugepaged (by small and sparse; the others \
+               bind it anyway); or none",
+        rules: &[],
+        lab: false,
+        field: Field::U32(|t| &mut t.bind.0),
+    },
+    Opt {
+        name: "max-hold",
+        word: "WINDOWS",
+        unit: Unit::Number,
+        range: Some(("1", "1024")),
+        default: "64",
+        help: "Most calm windows in a row before high pressure ends. It takes one at first, and \
+               twice as many each time pressure soon returns. 1: neither back-off nor hysteresis",
+        rules: &[Rule::Pressure],
+        lab: true,
+        field: Field::U32(|t| &mut t.max_hold),
+    },
+    Opt {
+        name: "sample-every",
+        word: "REQUESTS",
+        unit: Unit::PowerOfTwo,
+        range: Some(("1", "4096")),
+        default: "16",
+        help: "Requests of a cgroup between two samples of its process, limits, page cache and \
+               the machine; a power of two",
+        rules: &[],
+        lab: true,
+        field: Field::U32(|t| &mut t.sample_mask),
+    },
+    Opt {
+        name: "count-machine",
+        word: "0|1",
+        unit: Unit::Switch,
+        range: Some(("0", "1")),
+        default: "1",
+        help: "The machine is the root's limit",
+        rules: &[Rule::Room],
+        lab: true,
+        field: Field::U32(|t| &mut t.count_host),
+    },
+    Opt {
+        name: "spare-cache",
+        word: "0|1",
+        unit: Unit::Switch,
+        range: Some(("0", "1")),
+        default: "1",
+        help: "Page cache that reclaim would drop first is room",
+        rules: &[Rule::Room],
+        lab: true,
+        field: Field::U32(|t| &mut t.spare_cache),
+    },
+];
+
+impl Opt {
+    /// The option of this name.
+    pub fn named(name: &str) -> Option<&'static Opt> {
+        OPTIONS.iter().find(|option| option.name == name)
+    }
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// What is wrong with it, as the end of a sentence that begins with the option.
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        let written = match self.unit {
+            Unit::Caps => return Caps::parse(text).map(Value::Caps),
+            Unit::Set(bits) => return set(bits, text).map(Value::Number),
+            unit => read(unit, text)?,
+        };
+        if let Some((least, most)) = self.range {
+            let bound = |text| read(self.unit, text);
+            if !(bound(least)?..=bound(most)?).contains(&written) {
+                return Err(format!("must be from {least} to {most}"));
+            }
+        }
+        Ok(Value::Number(match self.unit {
+            Unit::Percent => units::share(written),
+            Unit::PowerOfTwo if !written.is_power_of_two() => {
+                return Err("must be a power of two".to_owned());
+            }
+            Unit::PowerOfTwo => written - 1,
+            _ => written,
+        }))
+    }
+
+    /// Its value in `tunables`.
+    pub fn value(&self, tunables: &Tunables) -> Value {
+        let mut t = *tunables;
+        match self.field {
+            Field::U32(field) => Value::Number((*field(&mut t)).into()),
+            Field::U64(field) => Value::Number(*field(&mut t)),
+            Field::Orders(field) => Value::Caps(Caps::of_orders(*field(&mut t), t.page_shift)),
+        }
+    }
+
+    fn set(&self, tunables: &mut Tunables, value: Value) {
+        match (&self.field, value) {
+            (Field::U32(field), Value::Number(n)) => {
+                *field(tunables) = u32::try_from(n).unwrap_or(u32::MAX);
+            }
+            (Field::U64(field), Value::Number(n)) => *field(tunables) = n,
+            (Field::Orders(field), Value::Caps(caps)) => {
+                let orders = caps.orders(tunables.page_shift);
+                *field(tunables) = orders;
+            }
+            // A value comes from this option's parse().
+            (Field::U32(_) | Field::U64(_), Value::Caps(_))
+            | (Field::Orders(_), Value::Number(_)) => {}
+        }
+    }
+
+    /// A value as it is written.
+    pub fn text(&self, value: Value) -> String {
+        match (self.unit, value) {
+            (_, Value::Caps(caps)) => caps.text(true),
+            (Unit::Time, Value::Number(ns)) => units::show_duration(ns),
+            (Unit::Size, Value::Number(bytes)) => units::show_size(bytes),
+            (Unit::Percent, Value::Number(share)) => units::percent(share).to_string(),
+            (Unit::PowerOfTwo, Value::Number(mask)) => (mask + 1).to_string(),
+            (Unit::Set(bits), Value::Number(n)) => match names(bits, n).as_slice() {
+                [] => "none".to_owned(),
+                names => names.join(","),
+            },
+            (_, Value::Number(n)) => n.to_string(),
+        }
+    }
+
+    /// Its value in `tunables`, as it is written.
+    pub fn shown(&self, tunables: &Tunables) -> String {
+        self.text(self.value(tunables))
+    }
+
+    /// Key and value in JSON: the unit is part of the key.
+    pub fn json(&self, tunables: &Tunables) -> (String, serde_json::Value) {
+        let name = self.name.replace('-', "_");
+        match (self.unit, self.value(tunables)) {
+            (Unit::Time, Value::Number(ns)) => (name + "_us", json!(ns / 1_000)),
+            (Unit::Size, Value::Number(bytes)) => (name + "_bytes", json!(bytes)),
+            (Unit::Percent, Value::Number(n)) => (name + "_percent", json!(units::percent(n))),
+            (Unit::PowerOfTwo, Value::Number(mask)) => (name, json!(mask + 1)),
+            (Unit::Switch, Value::Number(n)) => (name, json!(n != 0)),
+            (Unit::Set(bits), Value::Number(n)) => (name, json!(names(bits, n))),
+            (_, Value::Caps(caps)) => (name + "_bytes", json!(caps)),
+            (_, Value::Number(n)) => (name, json!(n)),
+        }
+    }
+
+    /// Least and largest value in words.
+    pub fn range_text(&self) -> String {
+        match (self.range, self.unit) {
+            (Some((least, most)), _) => format!("{least} to {most}"),
+            (None, Unit::Set(bits)) => bits
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join(", "),
+            (None, Unit::Caps) => "4K and larger, or none".to_owned(),
+            (None, _) => "any".to_owned(),
+        }
+    }
+}
+
+/// A number as it is written, in the unit's smallest part.
+fn read(unit: Unit, text: &str) -> Result<u64, String> {
+    match unit {
+        Unit::Time => {
+            let nanos = units::duration(text)?.as_nanos();
+            u64::try_from(nanos).map_err(|_| "is too large".to_owned())
+        }
+        Unit::Size => units::size(text),
+        _ => text
+            .parse()
+            .map_err(|_| format!("has '{text}', which is no number")),
+    }
+}
+
+fn set(bits: &[(&str, Bind)], text: &str) -> Result<u64, String> {
+    let mut all = 0;
+    for word in text.split(',').filter(|_| text != "none") {
+        let bit = bits.iter().find(|(name, _)| *name == word);
+        let (_, bit) = bit.ok_or_else(|| {
+            let known: Vec<&str> = bits.iter().map(|(name, _)| *name).collect();
+            format!("has '{word}': there are {}, none", known.join(", "))
+        })?;
+        all |= u64::from(bit.0);
+    }
+    Ok(all)
+}
+
+fn names(bits: &'static [(&'static str, Bind)], value: u64) -> Vec<&'static str> {
+    let on = bits.iter().filter(|(_, bit)| value & u64::from(bit.0) != 0);
+    on.map(|(name, _)| *name).collect()
+}
+
+/// Values that were given, by a policy or by the user.
+#[derive(Clone, Debug, Default)]
+pub struct Values(Vec<(&'static str, Value)>);
+
+impl Values {
+    /// One more; the last one counts.
+    pub fn add(&mut self, option: &'static Opt, value: Value) {
+        self.0.push((option.name, value));
+    }
+
+    /// The value of an option, if it was given.
+    pub fn of(&self, option: &Opt) -> Option<Value> {
+        let mut given = self.0.iter().rev();
+        given
+            .find(|(name, _)| *name == option.name)
+            .map(|(_, value)| *value)
+    }
+
+    /// Each option that was given, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Opt, Value)> + '_ {
+        OPTIONS
+            .iter()
+            .filter_map(|option| Some((option, self.of(option)?)))
+    }
+}
+
+/// The constants of a policy: the table's, then the policy's, then those given.
+///
+/// # Errors
+/// Values that are each fine but do not go together.
+pub fn tunables(policy: &Policy, given: &Values, sizes: &Sizes) -> Result<Tunables, String> {
+    let mut t = Tunables {
+        abi: abi::ABI,
+        rules: policy.rules.0,
+        page_shift: sizes.page_shift,
+        largest_pages: 1 << sizes.largest(),
+        ..Tunables::default()
+    };
+    abi::set_text(&mut t.policy, &policy.name);
+    for option in &OPTIONS {
+        let value = given.of(option).or_else(|| policy.values.of(option));
+        option.set(
+            &mut t,
+            value.map_or_else(|| option.parse(option.default), Ok)?,
+        );
+    }
+    check(policy, given, &t)?;
+    Ok(t)
+}
+
+/// Checks the values against each other.
+fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
+    // PSI triggers refuse more, and no more than one window of stall fits into a window.
+    if t.threshold_ns > t.window_ns {
+        return Err(format!(
+            "threshold {} is out of range: it must be at most the window ({}), \
+             as no more than one window of stall fits into a window.",
+            units::show_duration(t.threshold_ns),
+            units::show_duration(t.window_ns)
+        ));
+    }
+    // A cap that would bind nothing is a mistake, and nobody would notice it.
+    let caps = OPTIONS.iter().find_map(|option| {
+        match given.of(option).or_else(|| policy.values.of(option)) {
+            Some(Value::Caps(caps)) => Some(caps),
+            _ => None,
+        }
+    });
+    let caps = caps.unwrap_or_default();
+    if caps.collapse_named && t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 == 0 {
+        return Err("cap names collapse, which no rule binds: add collapse to bind.".to_owned());
+    }
+    if policy.rules.iter().eq([Rule::Cap]) && caps.is_none() {
+        return Err(format!(
+            "policy {} has no cap and would narrow nothing: add a cap.",
+            policy.name
+        ));
+    }
+    Ok(())
+}
+
+/// The defaults of the table, with every rule on: what the unit tests of the programs start from.
+///
+/// # Errors
+/// None: a test reads every default.
+pub fn defaults(sizes: &Sizes) -> Result<Tunables, String> {
+    let policy = Policy {
+        rules: Rule::ALL.into_iter().collect(),
+        ..Policy::default()
+    };
+    tunables(&policy, &Values::default(), sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+
+    fn parse(name: &str, text: &str) -> Result<Value, String> {
+        Opt::named(name).unwrap().parse(text)
+    }
+
+    #[test]
+    fn every_default_and_every_bound_is_a_value_that_comes_back() {
+        for option in &OPTIONS {
+            let (least, most) = option.range.unwrap_or((option.default, option.default));
+            for text in [option.default, least, most] {
+                let value = option.parse(text).unwrap();
+                assert_eq!(option.text(value), text, "{}", option.name);
+                let mut t = defaults(&X86).unwrap();
+                option.set(&mut t, value);
+                assert_eq!(option.shown(&t), text, "{}", option.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_as_documented() {
+        let t = defaults(&X86).unwrap();
+        assert_eq!((t.threshold_ns, t.window_ns), (100_000_000, 1_000_000_000));
+        assert_eq!((t.min_memory, t.sparse_bytes), (8 << 20, 64 << 20));
+        assert_eq!((t.limit_share, t.room_factor), (512, 1024));
+        assert_eq!((t.max_hold, t.sample_mask), (64, 15));
+        assert_eq!((t.count_host, t.spare_cache), (1, 1));
+        assert_eq!(t.bind, Bind::MTHP_BIND_KHUGEPAGED);
+        assert_eq!(t.cap[1..], [abi::NO_CAP; NR_REASONS - 1]);
+        assert_eq!((t.page_shift, t.largest_pages), (12, 512));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for (name, text) in [
+            ("threshold", "0ms"),
+            ("threshold", "11s"),
+            ("threshold", "10x"),
+            ("threshold", "999ns"),
+            ("window", "99ms"),
+            ("window", "11s"),
+            ("window", "1"),
+            ("min-memory", "1+1"),
+            ("min-memory", "16777216T"),
+            ("sparse-waste", "1+1"),
+            ("limit-share", "101"),
+            ("limit-share", "-1"),
+            ("room-factor", "0"),
+            ("room-factor", "1048577"),
+            ("cap", "63"),
+            ("bind", "swapin"),
+            ("bind", "advised,"),
+            ("max-hold", "0"),
+            ("max-hold", "1025"),
+            ("sample-every", "0"),
+            ("sample-every", "24"),
+            ("sample-every", "8192"),
+            ("count-machine", "2"),
+            ("spare-cache", "yes"),
+        ] {
+            assert!(parse(name, text).is_err(), "{name} {text}");
+        }
+        assert!(Opt::named("magic").is_none());
+    }
+
+    #[test]
+    fn values_must_go_together() {
+        let given = |words: &[(&str, &str)]| {
+            let mut values = Values::default();
+            for (name, text) in words {
+                let option = Opt::named(name).unwrap();
+                values.add(option, option.parse(text).unwrap());
+            }
+            tunables(&Policy::default(), &values, &X86)
+        };
+        assert!(
+            given(&[("threshold", "2s")])
+                .unwrap_err()
+                .contains("at most the window")
+        );
+        assert!(given(&[("threshold", "1s")]).is_ok());
+        assert!(
+            given(&[("cap", "collapse=64K")])
+                .unwrap_err()
+                .contains("no rule binds")
+        );
+        let bound = given(&[("cap", "collapse=64K"), ("bind", "collapse")]).unwrap();
+        assert_eq!(bound.cap[4], 4);
+        let last = given(&[("min-memory", "1M"), ("min-memory", "2M")]).unwrap();
+        assert_eq!(last.min_memory, 2 << 20, "the last one counts");
+    }
+
+    #[test]
+    fn names_and_fields_are_each_options_own() {
+        for (i, option) in OPTIONS.iter().enumerate() {
+            assert!(OPTIONS[..i].iter().all(|o| o.name != option.name));
+            // Another value of it changes no other option.
+            let mut t = defaults(&X86).unwrap();
+            let other = match option.unit {
+                Unit::Caps => "64K",
+                Unit::Set(_) => "collapse",
+                Unit::Time => "200ms",
+                Unit::Size => "1M",
+                Unit::Switch => "0",
+                _ => "2",
+            };
+            option.set(&mut t, option.parse(other).unwrap());
+            let changed: Vec<&str> = OPTIONS
+                .iter()
+                .filter(|o| o.shown(&t) != o.shown(&defaults(&X86).unwrap()))
+                .map(|o| o.name)
+                .collect();
+            assert_eq!(changed, [option.name]);
+        }
+    }
+}

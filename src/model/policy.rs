@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Policies: which rules, by which values, and for whom.  Each is a file of policies/, built in
+//! or read from a directory.
+
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::options::{OPTIONS, Opt, Values};
+use super::rule::{Rule, Rules};
+
+/// The policies that are built in: name, and text of the file.
+pub const BUILT_IN: &[(&str, &str)] = &[
+    ("default", include_str!("../../policies/default.toml")),
+    ("reactive", include_str!("../../policies/reactive.toml")),
+    ("headroom", include_str!("../../policies/headroom.toml")),
+    ("fixed", include_str!("../../policies/fixed.toml")),
+    ("database", include_str!("../../policies/database.toml")),
+    (
+        "small-services",
+        include_str!("../../policies/small-services.toml"),
+    ),
+    ("vm-host", include_str!("../../policies/vm-host.toml")),
+];
+
+/// What ends the name of a policy's file.
+pub const ENDING: &str = "toml";
+
+/// A policy.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// The name of its file.
+    pub name: String,
+    /// Its file; `None`: built in.
+    pub file: Option<PathBuf>,
+    /// For whom it is, in a paragraph.
+    pub about: String,
+    /// The rules that it applies.
+    pub rules: Rules,
+    /// Options in which it differs from the table's defaults.
+    pub values: Values,
+}
+
+/// What is wrong with a policy's file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Line, from 1.
+    pub line: usize,
+    /// In words.
+    pub what: String,
+}
+
+impl Policy {
+    /// The one that is built in by this name.
+    ///
+    /// # Errors
+    /// A mistake in a file of policies/, which a test would have found.
+    pub fn built_in(name: &str) -> Option<Result<Self, Mistake>> {
+        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        Some(Self::parse(name, text))
+    }
+
+    /// Reads the text of a policy's file.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Mistake> {
+        let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+        let mistake = |at: usize, what: String| Mistake {
+            line: line(at),
+            what,
+        };
+        let table = DeTable::parse(text).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            mistake(at, e.message().to_owned())
+        })?;
+        let mut policy = Policy {
+            name: name.to_owned(),
+            ..Policy::default()
+        };
+        for (key, value) in table.get_ref() {
+            let at = value.span().start;
+            let wrong = |what: String| mistake(at, format!("{} {what}", key.get_ref()));
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("about", DeValue::String(about)) => policy.about = about.trim().to_owned(),
+                ("about", _) => return Err(wrong("must be a text".to_owned())),
+                ("rules", value) => policy.rules = rules(value).map_err(wrong)?,
+                (name, value) => {
+                    let option =
+                        Opt::named(name).ok_or_else(|| mistake(key.span().start, unknown(name)))?;
+                    let text = written(value).map_err(wrong)?;
+                    policy
+                        .values
+                        .add(option, option.parse(&text).map_err(wrong)?);
+                }
+            }
+        }
+        if policy.rules.iter().next().is_none() {
+            return Err(mistake(
+                0,
+                "rules is missing: a policy needs at least one".to_owned(),
+            ));
+        }
+        if policy.about.is_empty() {
+            return Err(mistake(
+                0,
+                "about is missing: say for whom it is".to_owned(),
+            ));
+        }
+        Ok(policy)
+    }
+
+    /// Its file in a directory.
+    pub fn path_in(directory: &Path, name: &str) -> PathBuf {
+        directory.join(name).with_extension(ENDING)
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
+    format!(
+        "'{name}' is no option: there are about, rules, {}",
+        known.join(", ")
+    )
+}
+
+fn rules(value: &DeValue<'_>) -> Result<Rules, String> {
+    let list = value.as_array().ok_or("must be a list of rules")?;
+    let rule = |name: &str| {
+        Rule::named(name).ok_or_else(|| {
+            let known = Rule::ALL.map(Rule::name).join(", ");
+            format!("has an unknown rule '{name}': there are {known}")
+        })
+    };
+    let one = |item: &DeValue<'_>| rule(item.as_str().ok_or("must be a list of names")?);
+    list.iter().map(|item| one(item.get_ref())).collect()
+}
+
+/// A value as it would stand on the command line.
+fn written(value: &DeValue<'_>) -> Result<String, String> {
+    let plain = |value: &DeValue<'_>| match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) => Ok(number.to_string()),
+        DeValue::Boolean(on) => Ok(u8::from(*on).to_string()),
+        other => Err(format!("is no value: {}", other.type_str())),
+    };
+    match value {
+        DeValue::Array(items) if items.is_empty() => Ok("none".to_owned()),
+        DeValue::Array(items) => {
+            let items: Result<Vec<_>, _> = items.iter().map(|i| plain(i.get_ref())).collect();
+            Ok(items?.join(","))
+        }
+        DeValue::Table(table) => {
+            let pair = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
+                let key: &std::borrow::Cow<'_, str> = key.get_ref();
+                plain(value.get_ref()).map(|value| format!("{key}={value}"))
+            };
+            let pairs: Result<Vec<_>, _> = table.iter().map(pair).collect();
+            Ok(pairs?.join(","))
+        }
+        value => plain(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::abi::Bind;
+    use crate::model::options;
+    use crate::model::orders::Sizes;
+
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+
+    fn built_in(name: &str) -> Policy {
+        Policy::built_in(name).unwrap().unwrap()
+    }
+
+    #[test]
+    fn what_is_built_in_is_what_there_is() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let mut names: Vec<String> = BUILT_IN.iter().map(|(n, _)| format!("{n}.toml")).collect();
+        names.sort();
+        assert_eq!(files, names);
+        for (name, _) in BUILT_IN {
+            let policy = built_in(name);
+            // `fixed` insists on a cap.
+            let made = options::tunables(&policy, &Values::default(), &X86);
+            assert_eq!(made.is_err(), *name == "fixed", "{name}: {:?}", made.err());
+            assert!(policy.about.split_whitespace().count() > 10, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_default_is_the_table() {
+        let policy = built_in("default");
+        assert_eq!(policy.rules, Rule::ALL.into_iter().collect());
+        assert_eq!(policy.values.iter().count(), 0);
+    }
+
+    #[test]
+    fn policies_say_what_they_are_known_for() {
+        let made = |name| options::tunables(&built_in(name), &Values::default(), &X86).unwrap();
+        let reactive = made("reactive");
+        assert_eq!((reactive.min_memory, reactive.max_hold), (16 << 20, 1));
+        assert_eq!(
+            reactive.bind,
+            Bind(0),
+            "khugepaged is free to collapse later"
+        );
+        assert_eq!(made("database").cap[1..4], [4, 0, 0]);
+        assert_eq!(made("database").limit_share, 0);
+        assert_eq!(made("small-services").min_memory, 64 << 20);
+        assert!(!Rules(made("headroom").rules).has(Rule::Pressure));
+    }
+
+    #[test]
+    fn a_mistake_has_its_line() {
+        let good = "about = 'for a test'\nrules = ['cap']\n";
+        assert!(Policy::parse("a", good).is_ok());
+        for (text, line, part) in [
+            ("about = 'x'\nrules = ['magic']", 2, "unknown rule 'magic'"),
+            ("about = 'x'\n\nrules = 1", 3, "must be a list"),
+            ("about = 'x'\nrules = [1]", 2, "list of names"),
+            (
+                "about = 'x'\nrules = ['cap']\nmagic = 1",
+                3,
+                "'magic' is no option",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\nwindow = '1h'",
+                3,
+                "window has an unknown unit",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\nwindow = 1.5",
+                3,
+                "window is no value",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\ncap = { fault = '5K' }",
+                3,
+                "cap has the size",
+            ),
+            ("about = 1\nrules = ['cap']", 1, "about must be"),
+            ("about = 'x'", 1, "rules is missing"),
+            ("about = 'x'\nrules = []", 1, "rules is missing"),
+            ("rules = ['cap']", 1, "about is missing"),
+            ("about = 'x'\nrules = [", 2, ""),
+            ("about = 'x'\nabout = 'y'", 2, ""),
+        ] {
+            let mistake = Policy::parse("a", text).unwrap_err();
+            assert_eq!(mistake.line, line, "{text}: {mistake:?}");
+            assert!(mistake.what.contains(part), "{text}: {mistake:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_written_as_suits_them() {
+        let text = "about = 'x'\nrules = ['cap', 'room']\nlimit-share = 25\nmin-memory = '1M'\n\
+                    bind = ['advised', 'collapse']\nspare-cache = false\n\
+                    cap = { fault = '64K', swapin = '4K' }\n";
+        let policy = Policy::parse("a", text).unwrap();
+        let t = options::tunables(&policy, &Values::default(), &X86).unwrap();
+        assert_eq!(
+            (t.limit_share, t.min_memory, t.spare_cache),
+            (256, 1 << 20, 0)
+        );
+        assert_eq!((t.cap[1], t.cap[2], t.cap[3]), (4, 0, 63));
+        assert_eq!(t.bind.0, 3);
+    }
+}
