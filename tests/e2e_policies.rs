@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Policies as data: those built in, files, and an object of one's own.
+
+mod common;
+
+use common::ext::{Ext, attached, fails, output, status, status_of};
+use common::worker::Worker;
+use common::{Group, MIB, world};
+use mthp_ext::model::abi;
+use mthp_ext::model::policy::{BUILT_IN, Policy};
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn every_policy_attaches_and_can_be_read() {
+    world();
+    for (name, text) in BUILT_IN {
+        let group = Group::new("policy");
+        let cap: &[&str] = if *name == "fixed" {
+            &["--cap", "64K"]
+        } else {
+            &[]
+        };
+        let _ext = Ext::run(&group, &[&["--policy", name][..], cap].concat());
+        let status = status();
+        let policy = &status["policies"][0];
+        assert_eq!(policy["policy"], *name);
+        assert_eq!(policy["readable"], true);
+        let rules = Policy::parse(name, text).unwrap().rules;
+        assert_eq!(policy["rules"], serde_json::to_value(rules).unwrap());
+        assert!(status_of(&group)["allowed"].is_string(), "{status}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_file_is_a_policy_and_its_mistakes_have_a_line() {
+    world();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("web.toml");
+    let path = file.to_str().unwrap();
+    let good = "about = 'for a test'\nrules = ['cap']\ncap = '64K'\n";
+    std::fs::write(&file, good).unwrap();
+    let by_directory = [
+        "--policies",
+        dir.path().to_str().unwrap(),
+        "--policy",
+        "web",
+    ];
+    for args in [&["--policy", path][..], &by_directory] {
+        let group = Group::new("web");
+        let _ext = Ext::run(&group, args);
+        assert_eq!(status()["policies"][0]["policy"], "web");
+        let mut worker = Worker::new(&group);
+        worker.fill(16 * MIB);
+        assert_eq!(worker.huge(), 0);
+        assert_eq!(status_of(&group)["why"], "cap");
+    }
+    std::fs::write(&file, format!("{good}magic = 1\n")).unwrap();
+    let (code, message) = fails(&["run", "--policy", path]);
+    assert_eq!(code, 2, "{message}");
+    assert!(
+        message.contains(&format!("{path}:4: 'magic' is no option")),
+        "{message}"
+    );
+    assert_eq!(attached(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
+    world();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("own.bpf.o");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, abi::OBJECT).unwrap();
+    let group = Group::new("own");
+    let ext = Ext::run(
+        &group,
+        &["--object", path, "--policy", "fixed", "--cap", "4K"],
+    );
+    let mut worker = Worker::new(&group);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0);
+    assert_eq!(status_of(&group)["why"], "cap");
+    drop(ext);
+    std::fs::write(&file, b"no object").unwrap();
+    let root = group.path.to_str().unwrap();
+    let (code, message) = fails(&["run", "--root", root, "--object", path]);
+    assert_eq!(code, 13, "{message}");
+    assert_eq!(attached(), 0);
+}
+
+/// `status` asks the program that decides: for a cgroup that nothing is kept of, too.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_cgroup_that_nobody_has_met_is_explained_like_a_new_one() {
+    world();
+    let group = Group::new("unmet");
+    group.set("memory.max", "64M");
+    let leaf = group.child("leaf");
+    let args = ["--policy", "headroom", "--limit-share", "0"];
+    let _ext = Ext::run(&group, &args);
+    let line = status_of(&leaf);
+    assert_eq!(line["why"], "room", "{line}");
+    assert_eq!(line["level"]["cgroup"], group.name(), "{line}");
+    assert_eq!(line["level"]["bytes"], 64 * MIB, "{line}");
+    assert_eq!(line["asked"]["fault"], 0, "{line}");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn policies_and_options_are_listed_without_a_kernel_in_question() {
+    for args in [&["policies", "--json"][..], &["options", "--json"]] {
+        let out = output(args);
+        assert!(out.status.success(), "{out:?}");
+        let all: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert!(all.as_array().unwrap().len() >= BUILT_IN.len(), "{args:?}");
+    }
+}
