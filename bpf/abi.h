@@ -124,10 +124,10 @@ struct mthp_event {
 
 /* Context of mthp_explain: which cgroup, and what there is to say about it. */
 struct mthp_explained {
+	struct mthp_record now;	/* first: a function takes no pointer into a context, but one to its start */
 	__u64 cgroup_id;
 	__u32 found;		/* 0: there is no such cgroup */
 	__u32 kept;		/* 0: nothing is kept of it: it is judged like a new one */
-	struct mthp_record now;
 	__u64 asked[MTHP_NR_REASONS];
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
 };

@@ -54,6 +54,15 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 	state->now_bytes = bytes;
 }
 
+/* A request was narrowed by @rule. */
+static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, __u32 rule)
+{
+	/* clang knows which rules there are, and computes their number; the verifier has to see it. */
+	asm volatile("" : "+r"(rule));
+	if (rule < MTHP_NR_RULES)
+		state->narrowed[reason][rule]++;
+}
+
 /* One copy of this for each reason, which is a constant then. */
 static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
 						     __u64 flags, unsigned long orders)
@@ -93,8 +102,8 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		return orders & d.orders;
 
 	state->asked[reason]++;
-	if ((orders & ~d.orders) && d.rule < MTHP_NR_RULES)
-		state->narrowed[reason][d.rule]++;
+	if (orders & ~d.orders)
+		mthp_count(state, reason, d.rule);
 	/* What is reported is the decision for those who do not ask. */
 	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t))
 		mthp_report(cgrp, state, 0);

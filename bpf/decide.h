@@ -196,10 +196,15 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 	       mthp_may_fill_with_zeroes(f->reason, t) && !mthp_wanted(f, t);
 }
 
-/* Governed, so the reason is a known one; the verifier shall see it, too. */
+/* Governed, so the reason is a known one: clang knows that, and the verifier has to see it. */
 static __always_inline __u32 mthp_cap(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	return t->cap[f->reason % MTHP_NR_REASONS];
+	__u32 reason = f->reason;
+
+#ifdef __bpf__
+	asm volatile("" : "+r"(reason));
+#endif
+	return reason < MTHP_NR_REASONS ? t->cap[reason] : MTHP_NO_CAP;
 }
 
 /*

@@ -9,6 +9,21 @@
 #include "report.bpf.h"
 #include "state.bpf.h"
 
+/* Writes down what is decided for @cgrp, and from what.  @state may be NULL. */
+__noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state,
+			     struct mthp_record *r)
+{
+	const struct mthp_tunables *t = mthp_tunables();
+	struct mthp_facts f = {};
+
+	if (!r)
+		return 0;
+	mthp_all_facts(&f, cgrp, state, t);
+	mthp_decide_each(r->decided, &f, t);
+	mthp_describe_facts(r, &f, cgrp, state, t);
+	return 0;
+}
+
 SEC("syscall")
 int mthp_explain(struct mthp_explained *e)
 {

@@ -39,7 +39,7 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	r->used_bytes = 0;
 	r->level_id = 0;
 	r->level_high = 0;
-	if (r->room_bytes == MTHP_NO_LIMIT)
+	if (!(t->rules & MTHP_RULE(ROOM)) || r->room_bytes == MTHP_NO_LIMIT)
 		return;
 	if (!level) {
 		if (!mthp_space_of(cgrp, &space))
@@ -61,53 +61,35 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	bpf_cgroup_release(at);
 }
 
-/*
- * Writes down what is decided for @cgrp, and from what.  @state may be NULL.  A global
- * function, which the verifier follows once and not from each caller.
- */
-__noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state,
-			     struct mthp_record *r)
+/* Decides for each reason; @decided has a place for each. */
+static __always_inline void mthp_decide_each(struct mthp_decision *decided, struct mthp_facts *f,
+					     const struct mthp_tunables *t)
 {
-	const struct mthp_tunables *t = mthp_tunables();
-	struct mthp_facts f = {};
 	__u32 reason;
 
-	if (!r)
-		return 0;
-	mthp_all_facts(&f, cgrp, state, t);
-	r->decided[0] = (struct mthp_decision){};
+	decided[0] = (struct mthp_decision){};
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
-		f.reason = reason;
-		r->decided[reason] = mthp_decide(&f, t, mthp_room_is_known, 0);
+		f->reason = reason;
+		decided[reason] = mthp_decide(f, t, mthp_room_is_known, 0);
 	}
-	r->memory_bytes = f.memory_bytes;
-	r->memory_known = f.memory_known;
-	r->pressure = f.pressure;
-	r->room_bytes = f.room_bytes;
+}
+
+/* What the decisions rest on.  @state may be NULL. */
+static __always_inline void mthp_describe_facts(struct mthp_record *r, const struct mthp_facts *f,
+						struct cgroup *cgrp, const struct mthp_cgroup *state,
+						const struct mthp_tunables *t)
+{
+	r->memory_bytes = f->memory_bytes;
+	r->memory_known = f->memory_known;
+	r->pressure = f->pressure;
+	r->room_bytes = f->room_bytes;
 	r->stall_ns = state ? state->stall.stall_ns : 0;
 	r->elapsed_ns = state ? state->stall.elapsed_ns : 0;
 	r->seen = state ? state->stall.seen : 0;
 	r->hold = state ? state->stall.hold : 0;
 	r->calm = state ? state->stall.calm : 0;
 	r->cache_bytes = state ? state->cache_bytes : 0;
-	mthp_describe_level(r, cgrp, f.level, t);
-	return 0;
-}
-
-/* Would it be another decision than the one last reported? */
-static __always_inline int mthp_differs(struct cgroup *cgrp, const struct mthp_cgroup *state,
-					const struct mthp_tunables *t)
-{
-	struct mthp_facts f = {};
-	int differs = 0;
-	__u32 reason;
-
-	mthp_all_facts(&f, cgrp, state, t);
-	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
-		f.reason = reason;
-		differs |= mthp_decide(&f, t, mthp_room_is_known, 0).orders != state->reported[reason];
-	}
-	return differs;
+	mthp_describe_level(r, cgrp, f->level, t);
 }
 
 /* A change of decision, which counts as reported from here on. */
@@ -121,7 +103,6 @@ static __noinline void mthp_fill_event(struct mthp_event *e, struct cgroup *cgrp
 	e->t_ns = now;
 	e->cgroup_id = cgrp->kn->id;
 	e->suppressed = state->suppressed;
-	mthp_describe(cgrp, state, &e->now);
 	e->from[0] = 0;
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		e->from[reason] = state->reported[reason];
@@ -134,12 +115,17 @@ static __noinline void mthp_fill_event(struct mthp_event *e, struct cgroup *cgrp
  * Report the decision of @state's cgroup if it is not the one last reported.
  * @force: from the scan, which is rare; a request is bound to the rate limit.
  * What cannot be sent now stays a difference and is sent by a later call.
- * A global function, as above.
+ * A global function, which the verifier follows once and not from each caller.
  */
 __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state, int force)
 {
+	const struct mthp_tunables *t = mthp_tunables();
+	struct mthp_decision decided[MTHP_NR_REASONS];
+	struct mthp_facts f = {};
 	struct mthp_event *e;
 	__u64 now, before;
+	int differs = 0;
+	__u32 reason;
 
 	if (!state)
 		return 0;
@@ -149,7 +135,11 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		state->suppressed++;
 		return 0;
 	}
-	if (!mthp_differs(cgrp, state, mthp_tunables()))
+	mthp_all_facts(&f, cgrp, state, t);
+	mthp_decide_each(decided, &f, t);
+	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
+		differs |= decided[reason].orders != state->reported[reason];
+	if (!differs)
 		return 0;
 	/* Another CPU may have found the same change: one of them reports it. */
 	if (__sync_val_compare_and_swap(&state->reported_ns, before, now) != before)
@@ -160,6 +150,8 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		state->suppressed++;
 		return 0;
 	}
+	__builtin_memcpy(e->now.decided, decided, sizeof(decided));
+	mthp_describe_facts(&e->now, &f, cgrp, state, t);
 	mthp_fill_event(e, cgrp, state, now);
 	bpf_ringbuf_submit(e, 0);
 	return 1;

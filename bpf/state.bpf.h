@@ -26,7 +26,7 @@ extern struct cgroup *bpf_cgroup_from_id(__u64 id) __ksym;
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 
-/* Pressure verdict of the nearest ancestor that has one; 0 without any. */
+/* Pressure verdict of the nearest ancestor that has one; 0 without any, or without the rule. */
 static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 {
 	struct mthp_cgroup *state;
@@ -34,6 +34,8 @@ static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 	__u32 high = 0;
 	int level;
 
+	if (!(mthp_tunables()->rules & MTHP_RULE(PRESSURE)))
+		return 0;
 	for (level = cgrp->level - 1; level >= 0 && level < MTHP_MAX_DEPTH; level--) {
 		up = bpf_cgroup_ancestor(cgrp, level);
 		if (!up)

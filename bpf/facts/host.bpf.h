@@ -154,7 +154,7 @@ __noinline int mthp_space_of(struct cgroup *cgrp __arg_trusted, struct mthp_spac
 }
 
 /* Bytes until that is full; MTHP_NO_LIMIT while large folios may have their share. */
-static __noinline __u64 mthp_host_room(struct cgroup *cgrp, const struct mthp_tunables *t)
+static __always_inline __u64 mthp_host_room(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
 	struct mthp_space space = {};
 	__s64 room;
