@@ -420,11 +420,11 @@ pub fn tunables(policy: &Policy, given: &Values, sizes: &Sizes) -> Result<Tunabl
 
 /// Checks the values against each other.
 fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
-    // PSI triggers refuse more, and no more than one window of stall fits into a window.
+    // PSI triggers refuse more.
     if t.threshold_ns > t.window_ns {
         return Err(format!(
-            "threshold {} is out of range: it must be at most the window ({}), \
-             as no more than one window of stall fits into a window.",
+            "threshold {} is longer than the window ({}), which no stall can reach: \
+             give a smaller threshold, or a longer window.",
             units::show_duration(t.threshold_ns),
             units::show_duration(t.window_ns)
         ));
@@ -547,7 +547,7 @@ mod tests {
         assert!(
             given(&[("threshold", "2s")])
                 .unwrap_err()
-                .contains("at most the window")
+                .contains("longer than the window")
         );
         assert!(given(&[("threshold", "1s")]).is_ok());
         assert!(
