@@ -278,10 +278,8 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 {
 	struct mthp_decision d = { .orders = MTHP_ALL_ORDERS, .rule = MTHP_NONE };
 
-	if (!mthp_governed(f->reason, t)) {
-		d.orders = ~0ULL;
+	if (!mthp_governed(f->reason, t))
 		return d;
-	}
 	d.rule = mthp_refusal(f, t);
 	if (d.rule != MTHP_NONE) {
 		d.orders = 0;
