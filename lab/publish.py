@@ -3,12 +3,13 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.bench import scenarios
+from lab.bench import judging, scenarios
 from lab.bench.spec import Scale
+from lab.demo import arrival
 from lab.demo.cells import ARM, LIMITS
 from lab.errors import Exit, LabError
 from lab.paths import REPO, RESULTS
@@ -58,10 +59,29 @@ def objections(name: str, body: dict[str, Any]) -> list[str]:
         wanted = {f"{case.name}/{lru}" for case in scenarios.cases(Scale(environment["scale"])) for lru in case.lrus}
         if lacking := sorted(wanted - set(body["metrics"]["worlds"])):
             found.append(f"it lacks {len(lacking)} of {len(wanted)} rows, {lacking[0]} for one")
+        if uneven := _uneven(Scale(environment["scale"]), body["metrics"]["worlds"]):
+            found.append(
+                f"{len(uneven)} rows have too few runs, or more of one arm than of another: {uneven[0]} for one"
+            )
     if name == "demo":
         measured = body["metrics"]["cells"]
-        if lacking := [f"{limit}/{arm}" for limit in LIMITS for arm in ARM if arm not in measured.get(limit, {})]:
+        wanted_cells = [
+            *((limit, arm) for limit in LIMITS for arm in ARM),
+            *((arrival.KEY, arm) for arm in arrival.ARMS),
+        ]
+        if lacking := [f"{limit}/{arm}" for limit, arm in wanted_cells if arm not in measured.get(limit, {})]:
             found.append(f"it lacks {', '.join(lacking)}")
+    return found
+
+
+def _uneven(scale: Scale, worlds: Mapping[str, Any]) -> list[str]:
+    """Rows whose arms did not all run as often as is fixed, but for those bounded in time."""
+    found = []
+    for case in scenarios.cases(scale):
+        for key in (f"{case.name}/{lru}" for lru in case.lrus if f"{case.name}/{lru}" in worlds):
+            counts = {one["runs"] for arm, one in worlds[key]["arms"].items() if arm not in case.slow}
+            if len(counts) > 1 or min(counts, default=0) < judging.runs(case):
+                found.append(key)
     return found
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Results files: one shape for every command, so that one reader serves all of them.
 
-{"name", "when", "environment": {...}, "metrics": {...}, "gates": [{"name", "value", "bound", "ok", "judged"}]}
+{"name", "when", "environment": {...}, "metrics": {...},
+ "gates": [{"name", "value", "bound", "ok", "judged", "counts"}]}
 """
 
 import json
@@ -28,6 +29,8 @@ class Gate:
     ok: bool
     judged: bool = True
     """False: what would decide could not be measured here, for a reason that is not the gate's; `value` says why."""
+    counts: bool = True
+    """False: it holds and could not have failed here, so it says nothing, and is no part of a total."""
 
     @property
     def missed(self) -> bool:
@@ -38,6 +41,12 @@ class Gate:
 def unjudged(name: str, bound: str, why: str) -> Gate:
     """A gate that these runs cannot decide."""
     return Gate(name, why, bound, False, judged=False)
+
+
+def within(low: float, high: float, bound: str) -> bool:
+    """Whether a part of an interval satisfies a bound like "<= 1.10": it is missed only where all of it is beyond."""
+    edge = low if bound.lstrip().startswith("<") else high
+    return gate("", edge, bound).ok
 
 
 _BOUND = re.compile(r"\s*(>=|<=|==|>|<)\s*(-?[0-9.]+)\s*")

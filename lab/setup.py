@@ -48,8 +48,8 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
     # Not memcached itself, which would start a service: lab/bench/packages.py unpacks it. The libraries it loads come
     # with libmemcached-tools and redis-tools.
     Need.WORKLOADS: (
-        "stress", "python3-minimal", "libjemalloc2", "dash", "grep", "coreutils", "gcc", "make", "binutils",
-        "libc6-dev", "libelf-dev", "zlib1g-dev", "libmemcached-tools",
+        "stress", "python3-minimal", "libpython3-stdlib", "libjemalloc2", "dash", "grep", "coreutils", "gcc", "make",
+        "binutils", "libc6-dev", "libelf-dev", "zlib1g-dev", "libmemcached-tools", "nodejs", "sqlite3",
         # bpftool is built for the example policies of the series.
         "libssl-dev",
     ),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from lab import accel, programs, results, schedule, setup, vm
-from lab.bench import compare, execute, gates, scenarios, text, variants
+from lab.bench import compare, execute, gates, judging, scenarios, text, variants
 from lab.bench.arms import ARM
 from lab.bench.cell import LRUS
 from lab.bench.journal import Journal
@@ -21,7 +21,10 @@ from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.report import parts
 
-REPEATS = {Scale.SMOKE: 1, Scale.CI: 3, Scale.FULL: 3}
+_REPEAT_HELP = (
+    f"runs of each cell (default: {judging.RUNS}, {judging.RUNS_SWAPPING} in rows that swap; at smoke 1); more only of "
+    "the whole suite"
+)
 
 
 def _words(text: str) -> list[str]:
@@ -37,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", default="ci", help="smoke, ci or full (default: %(default)s)")
     parser.add_argument("--mode", default="icount", help="icount, tcg or kvm (default: %(default)s)")
     parser.add_argument("--lru", type=_words, default=[], help="classic or mglru (default: both)")
-    parser.add_argument("--repeat", type=int, help="runs of each cell (default: 3; at smoke 1)")
+    parser.add_argument("--repeat", type=int, help=_REPEAT_HELP)
     parser.add_argument("--jobs", type=int, help="guests at a time (default: one per core, at most 4)")
     parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
     parser.add_argument(
@@ -58,6 +61,17 @@ def _known(what: str, words: list[str], known: list[str]) -> list[str]:
     return words or known
 
 
+def _refuse_more(repeat: int | None, part: bool) -> None:
+    """LabError where a part of the suite is to be run more often than was fixed for all of it: a row, or an arm, that
+    is repeated for its result is chosen by it."""
+    if part and repeat is not None and repeat > judging.RUNS_SWAPPING:
+        raise LabError(
+            Exit.USAGE,
+            f"REPEAT={repeat} is more than the {judging.RUNS_SWAPPING} runs fixed for a row, for a part of the suite: "
+            "repeat all rows and arms or none (leave SCENARIO, ARM and LRU away)",
+        )
+
+
 def main(argv: list[str]) -> int:
     """Runs the suite; 0 when every gate holds."""
     args = _parser().parse_args(argv)
@@ -74,7 +88,9 @@ def main(argv: list[str]) -> int:
         raise LabError(Exit.USAGE, f"--name {args.name!r} must be a plain word: it names files in build/results")
     if args.kernel and not args.kernel.is_file():
         raise LabError(Exit.USAGE, f"--kernel {args.kernel}: there is no such file")
-    cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, args.repeat or REPEATS[scale])
+    _refuse_more(args.repeat, bool(args.scenario or args.arm or args.lru))
+    repeats = args.repeat or (1 if scale is Scale.SMOKE else None)
+    cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, repeats)
     if not cells:
         raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
     if args.list:
@@ -107,7 +123,8 @@ def _report(
 
     table = Table(finished.runs)
     # Figures of the smoke scale mean nothing, so only events are judged there.
-    checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale is not Scale.SMOKE)
+    sized = scale is not Scale.SMOKE
+    checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and sized, sized=sized)
     complete = len(finished.runs) == asked
     environment = results.environment(
         finished.runs[0].release,
@@ -130,7 +147,7 @@ def _report(
     if cut := text.clock_line(table):
         print(cut)
     if checked:
-        print("\nGates\n" + "\n".join(parts.gate_lines(sorted(checked, key=lambda one: one.ok))))
+        print("\n" + "\n".join(parts.gate_report(sorted(checked, key=lambda one: one.ok))))
     print(f"\n{seconds / 60:.1f} minutes. " + "\n".join(f"Written: {path}" for path in paths))
     if not complete:
         print(f"lab: {text.INCOMPLETE}", file=sys.stderr)

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 SIZES_KIB = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -29,7 +30,13 @@ class Arm:
     extra: bool = False
     """Run only where it is named."""
     cases: tuple[str, ...] = ()
-    """The cases it is for; empty: all."""
+    """The cases it is for, as patterns; empty: all."""
+    by_tenant: bool = False
+    """Base pages for the tenants that do best so, by prctl(): a setting of each unit rather than of the host."""
+
+    def meant_for(self, case: str) -> bool:
+        """Whether it is run in the case of this name."""
+        return not self.cases or any(fnmatch(case, pattern) for pattern in self.cases)
 
     @property
     def static(self) -> bool:
@@ -47,11 +54,18 @@ def _special(name: str, about: str) -> Arm:
     return Arm(name, f"always+{name}", about, "always", policy=("--policy", name), extra=True)
 
 
+def _only(key: str, label: str, about: str, *sizes_kib: int) -> Arm:
+    return Arm(key, label, f"always, with {about}", "always", dict.fromkeys(sizes_kib, "inherit"), "never")
+
+
 ARMS = (
     Arm("always", "always", "every size for everyone", "always"),
     Arm("madvise", "madvise", "every size, for memory that asks for it", "madvise"),
     Arm("never", "never", "4 KiB only", "never"),
-    Arm("only64", "64K only", "always, with 64 KiB as the only size", "always", {64: "inherit"}, "never"),
+    _only("only16", "16K only", "16 KiB as the only size", 16),
+    _only("only32", "32K only", "32 KiB as the only size", 32),
+    _only("only64", "64K only", "64 KiB as the only size", 64),
+    _only("only64-2m", "64K+2M", "64 KiB and 2 MiB as the only sizes", 64, 2048),
     Arm(
         "shrinker",
         "always+shrinker",
@@ -59,7 +73,23 @@ ARMS = (
         "always",
         writes=((f"{THP}/shrink_underused", "1"), (f"{THP}/khugepaged/max_ptes_none", "409")),
     ),
+    Arm(
+        "oracle",
+        "by tenant",
+        "always, but base pages (PR_SET_THP_DISABLE) for the tenants that do best so: who knows each, sets each",
+        "always",
+        cases=("mixed/*",),
+        by_tenant=True,
+    ),
     Arm("mthp_ext", "always+mthp_ext", "the default policy", "always", policy=()),
+    Arm(
+        "mthp_madvise",
+        "madvise+mthp_ext",
+        "the default policy on a host set to madvise",
+        "madvise",
+        policy=(),
+        cases=("advised/*",),
+    ),
     Arm("reactive", "always+reactive", "the proposal's rule", "always", policy=("--policy", "reactive")),
     Arm("headroom", "always+headroom", "by the distance to the limit", "always", policy=("--policy", "headroom")),
     Arm("fixed", "always+fixed 64K", "64 KiB at most", "always", policy=("--policy", "fixed", "--cap", "64K")),
@@ -74,3 +104,5 @@ USUAL = [arm.key for arm in ARMS if not arm.extra]
 """What is run when no arm is named."""
 DEFAULT = "mthp_ext"
 """The arm that the gates judge."""
+ON_MADVISE = "mthp_madvise"
+"""Judged beside it where programs advise."""

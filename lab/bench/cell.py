@@ -4,7 +4,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lab.bench.arms import Arm
@@ -41,7 +41,7 @@ class Cell:
         """The cell as lab-guest reads it; `paths` are the guest paths that tasks may name."""
         case = self.case
         return {
-            "writes": [*self.arm.settings(), ("/sys/kernel/mm/lru_gen/enabled", LRUS[self.lru])],
+            "writes": [*self.arm.settings(), ("/sys/kernel/mm/lru_gen/enabled", LRUS[self.lru]), *case.writes],
             "swap_bytes": case.machine.swap_mib * MIB,
             "disk_bytes": case.machine.disk_mib * MIB,
             "min_free_kbytes": case.machine.min_free_kbytes,
@@ -56,13 +56,15 @@ class Cell:
             "policy": None if self.arm.policy is None else [mthp_ext, "run", "--json", *self.arm.policy],
             "tasks": [self._task(task, paths) for task in case.tasks],
             "waves": [
-                {"group": wave.group, "file": wave.file, "values": list(wave.values), "every_ms": wave.every_ms}
+                {"group": wave.group, "file": wave.file, "values": list(wave.values), "again": wave.again,
+                 "every_ms": wave.every_ms}
                 for wave in case.waves
             ],
+            "meters": [asdict(meter) for meter in case.meters],
             "deadline_ms": case.deadline_s * 1000,
             "duration_ms": None if case.duration_s is None else round(case.duration_s * 1000),
             "sample_ms": SAMPLE_MS,
-        }
+        }  # fmt: skip
 
     def _task(self, task: Task, paths: Mapping[str, str]) -> dict[str, Any]:
         return {
@@ -75,6 +77,7 @@ class Cell:
             "ready": task.ready,
             "seed": SEED + self.repeat if task.seeded else None,
             "quiet": task.quiet,
+            "thp_off": self.arm.by_tenant and (task.group or "").partition("/")[0] in self.case.thp_off,
         }
 
 
@@ -93,6 +96,7 @@ def digest(cell: Cell, job: Mapping[str, Any], parts: Mapping[str, str]) -> str:
         "parts": dict(parts),
         "memory_mib": cell.case.machine.memory_mib,
         "nodes": cell.case.machine.nodes,
+        "cpus": cell.case.machine.cpus,
         "repeat": cell.repeat,
     }
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]

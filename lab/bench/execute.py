@@ -100,7 +100,7 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         files=payload.files,
         data={**payload.data, "/lab/cell.json": json.dumps(job).encode()},
         memory_mib=cell.case.machine.memory_mib,
-        cpus=1 if world.mode is vm.Mode.ICOUNT else 2,
+        cpus=cell.case.machine.cpus or (1 if world.mode is vm.Mode.ICOUNT else 2),
         nodes=cell.case.machine.nodes,
         mode=world.mode,
         timeout_s=stop_s + vm.GRACE_S,

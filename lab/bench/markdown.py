@@ -8,7 +8,7 @@ from lab.bench import published
 from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.table import Table
 from lab.bench.text import case_table, clock_line, heat_map, not_modelled, warnings
-from lab.report.parts import NOTE, gate_value, grid
+from lab.report.parts import NO_MERIT, NOTE, gate_value, grid, total_of
 from lab.report.stats import INTERVAL
 from lab.results import Gate
 
@@ -35,7 +35,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
         *_variants(table),
         f"## Scenarios\n\nMedians; in brackets {INTERVAL}.",
         *(f"### {world.title}\n\n" + _block(case_table(table, world)) for world in table.worlds),
-        "## Gates\n\n" + "\n".join(grid(_gate_rows(gates))) if gates else "",
+        *_gates(gates),
         "## What emulation does not model\n\n" + "\n".join(f"- {line}" for line in missing) if missing else "",
         "## Environment\n\n"
         + "\n".join(grid([["what", "value"], *([str(k), str(v)] for k, v in environment.items() if v is not None)])),
@@ -47,6 +47,15 @@ def _block(lines: Sequence[str]) -> str:
     table = [line for line in lines if line.startswith("|")]
     fates = [f"- {line.strip()}" for line in lines if not line.startswith("|")]
     return "\n".join(table) + ("\n\n" + "\n".join(fates) if fates else "")
+
+
+def _gates(gates: Sequence[Gate]) -> list[str]:
+    if not gates:
+        return []
+    rest = [one for one in gates if not one.counts]
+    shown = "\n".join(grid(_gate_rows([one for one in gates if one.counts])))
+    apart = [f"### {NO_MERIT}\n\n" + "\n".join(grid(_gate_rows(rest)))] if rest else []
+    return [f"## Gates\n\n{total_of(gates)}.\n\n{shown}", *apart]
 
 
 def _gate_rows(gates: Sequence[Gate]) -> list[list[str]]:

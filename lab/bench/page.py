@@ -12,6 +12,7 @@ from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
 from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.execute import fates_of
 from lab.bench.run import Run
+from lab.bench.served import panels
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
 from lab.bench.table import Table, World, metrics
@@ -66,7 +67,8 @@ def _headline(table: Table, gates: Sequence[Gate]) -> str:
         reached = sum(value >= 0.98 for value in known)
         cards.append((f"{min(known):.3f}", "the default policy's worst regret", min(known) >= 0.98))
         cards.append((f"{reached} of {len(known)}", "rows in which it is 0.98 or better", reached == len(known)))
-    held, judged = sum(one.ok for one in gates), sum(one.judged for one in gates)
+    counted = [one for one in gates if one.counts]
+    held, judged = sum(one.ok for one in counted), sum(one.judged for one in counted)
     if judged:
         cards.append((f"{held} of {judged}", "gates hold", held == judged))
     kills = {
@@ -241,13 +243,15 @@ def _legend() -> str:
 
 def _timelines(table: Table, world: World) -> str:
     charts = []
+    served = panels([run for arm in table.arms(world) for run in table.runs(world, arm.key)])
+    over = f"<figure>{served.svg()}</figure>" if served else ""
     for arm in table.arms(world):
         if arm.static and arm.key not in ("always", "never"):
             continue
         run = table.runs(world, arm.key)[0]
         caption = f"<figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>"
         charts.append(f"<figure>{caption}{_timeline(run)}</figure>")
-    return f"<div class='grid wide'>{''.join(charts)}</div>" if charts else ""
+    return over + (f"<div class='grid wide'>{''.join(charts)}</div>" if charts else "")
 
 
 def limits(run: Run) -> list[tuple[float, float]]:

@@ -3,23 +3,26 @@
 
 from collections.abc import Sequence
 
+from lab.bench import judging
 from lab.bench.arms import ARM, DEFAULT, Arm
 from lab.bench.cell import Cell
 from lab.bench.spec import Case
 
 
-def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeats: int) -> list[Cell]:
-    """All cells: every case once before any repeats, arms interleaved within a case, so that whatever drifts in the
-    host meets all arms alike. What is bounded in time rather than in work runs once. Where the default policy is run,
-    so is the policy that a case is made for."""
+def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeats: int | None) -> list[Cell]:
+    """All cells, so many runs of each or, with None, as many as lab/bench/judging.py has fixed. Every case runs once
+    before any repeats, arms interleaved within a case, so that whatever drifts in the host meets all arms alike. What
+    is bounded in time rather than in work runs once. Where the default policy is run, so is the policy that a case is
+    made for."""
     return [
         Cell(case, arm, lru, repeat)
-        for repeat in range(repeats)
+        for repeat in range(repeats or max(judging.RUNS, judging.RUNS_SWAPPING))
         for case in cases
+        if repeat < (repeats or judging.runs(case))
         for lru in case.lrus
         if lru in lrus
         for arm in _with_its_own(case, arms)
-        if not arm.cases or case.name in arm.cases
+        if arm.meant_for(case.name)
         if repeat == 0 or arm.key not in case.slow
     ]
 

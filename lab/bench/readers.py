@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from lab.bench.run import Run
 from lab.bench.spec import Metric
+from lab.report.rateline import counted
 
 _PROGRESS = re.compile(r"rps=([0-9.]+) \(overall")
 
@@ -68,6 +69,21 @@ def rate_between(run: Run, load: str, begin_s: float, end_s: float) -> float | N
     spans = [(b[0] - a[0], b[1]) for a, b in pairwise(reports)]
     whole = sum(span for span, _ in spans)
     return sum(span * rate for span, rate in spans) / whole if whole > 0 else None
+
+
+def counted_rate(run: Run, meter: str, begin_s: float, end_s: float) -> float | None:
+    """Mean rate of a meter's counter between two moments. A server that does not answer to the end served nobody."""
+    counts = run.meters.get(meter, [])
+    if not counts:
+        return None
+    every_s = next(one.every_ms for one in run.cell.case.meters if one.name == meter) / 1000
+    last_s, last = counts[-1]
+    # The last answer is up to a period old.
+    end_s = last_s if last_s < end_s <= last_s + 2 * every_s else end_s
+    if end_s <= begin_s:
+        return None
+    first, until = (counted(counts, max(t_s, counts[0][0])) for t_s in (begin_s, end_s))
+    return ((last if until is None else until) - (last if first is None else first)) / (end_s - begin_s)
 
 
 def rates(run: Run, load: str) -> list[tuple[float, float]]:

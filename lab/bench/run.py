@@ -98,6 +98,8 @@ class Run:
     """Task -> (guest seconds, line)."""
     waves: list[tuple[float, str, str]]
     """(guest seconds, cgroup, value)"""
+    meters: dict[str, list[tuple[float, int]]]
+    """Meter -> (guest seconds, count), as the answers came."""
     vmstat: dict[str, int]
     killed_before: int
     """Processes killed for lack of memory before the measured time."""
@@ -162,6 +164,7 @@ def read(cell: Cell, records: Sequence[Mapping[str, Any]], wall_s: float, kept: 
         },
         output=output,
         waves=[(at(r), str(r["group"]), str(r["value"])) for r in _all(records, "wave")],
+        meters=_meters(records, start),
         vmstat=dict(end["vmstat"]),
         killed_before=int(begin["oom_kills"]),
         wall_s=wall_s,
@@ -213,6 +216,13 @@ def _totals(record: Mapping[str, Any]) -> Totals:
         system_s=record["system_us"] / 1e6,
         stat={str(name): int(value) for name, value in record["stat"].items()},
     )
+
+
+def _meters(records: Sequence[Mapping[str, Any]], start: int) -> dict[str, list[tuple[float, int]]]:
+    meters: dict[str, list[tuple[float, int]]] = {}
+    for record in _all(records, "meter"):
+        meters.setdefault(str(record["meter"]), []).append(((record["t_ms"] - start) / 1000, int(record["count"])))
+    return meters
 
 
 def _samples(records: Sequence[Mapping[str, Any]], start: int) -> list[Sample]:

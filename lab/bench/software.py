@@ -34,7 +34,7 @@ def _shell() -> Payload:
 
 
 _LOADED = """
-import sys
+import mmap, sys
 for module in list(sys.modules.values()):
     if getattr(module, "__file__", None):
         print(module.__file__)
@@ -80,6 +80,14 @@ def _qemu() -> Payload:
     return Payload({"qemu": tool("qemu-system-x86_64")}, tuple(modules))
 
 
+def _node() -> Payload:
+    return Payload({"node": tool("node")})
+
+
+def _sqlite() -> Payload:
+    return Payload({"sqlite3": tool("sqlite3")})
+
+
 _SOFTWARE: dict[str, Callable[[], Payload]] = {
     "redis": _redis,
     "stress": _stress,
@@ -89,6 +97,8 @@ _SOFTWARE: dict[str, Callable[[], Payload]] = {
     "kernel": compiler.kernel,
     "memcached": _memcached,
     "qemu": _qemu,
+    "node": _node,
+    "sqlite": _sqlite,
 }
 NAMES = tuple(_SOFTWARE)
 """What a case may ask for."""

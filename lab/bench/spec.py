@@ -50,6 +50,8 @@ class Machine:
     """The same in all arms: switching a THP size on would raise it and decide the run by itself."""
     nodes: int = 1
     """NUMA nodes, which share the memory equally."""
+    cpus: int | None = None
+    """Processors; None: as many as the mode of emulation bears, of which under `icount` that is one."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,21 @@ class Wave:
     group: str
     file: str
     values: tuple[str, ...]
+    every_ms: int
+    again: bool = True
+    """Over and over; else the last value stays."""
+
+
+@dataclass(frozen=True)
+class Meter:
+    """A counter of a server that speaks Redis' protocol, read over the measured time."""
+
+    name: str
+    socket: str
+    ask: str
+    """The command whose answer has the counter."""
+    counter: str
+    """What stands before the counter, from the beginning of its line."""
     every_ms: int
 
 
@@ -124,6 +141,8 @@ class Case:
     more: tuple[Metric, ...] = ()
     """Shown, not judged."""
     waves: tuple[Wave, ...] = ()
+    meters: tuple[Meter, ...] = ()
+    """The first one's rate over time is drawn."""
     duration_s: float | None = None
     """The load runs for this long; None: until it ends by itself."""
     roomy: bool = False
@@ -136,6 +155,14 @@ class Case:
     """The arm of the policy whose use the case shows: the gates judge it beside the default policy."""
     slow: tuple[str, ...] = ()
     """Arms that are bounded in time rather than in work; they run once, and first."""
+    advises: bool = False
+    """Its programs ask for large folios themselves, so that `never` and `madvise` are two settings."""
+    counts: bool = False
+    """All that is judged are counts: it says as much where time is not counted in instructions."""
+    thp_off: tuple[str, ...] = ()
+    """Cgroups at the top whose tasks get base pages in an arm that sets each tenant by itself."""
+    writes: tuple[tuple[str, str], ...] = ()
+    """More settings of the guest, the same in all arms: files and what is written to them."""
     lrus: tuple[str, ...] = ("classic", "mglru")
     """LRU flavours that make sense."""
     stop_s: int = 3600

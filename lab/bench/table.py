@@ -45,6 +45,9 @@ class Regret:
     """The static arm that it is compared with."""
 
 
+_PLAIN = ("never", "madvise")
+
+
 class Table:
     """All runs of a report."""
 
@@ -76,6 +79,14 @@ class Table:
         known = [value for value in found if value is not None]
         return known if len(known) == len(found) else []
 
+    def base_values(self, world: World, arm: str, metric: Metric) -> list[float]:
+        """A metric of all runs of an arm that others are compared with. Where no program asks for huge pages `never`
+        and `madvise` are one setting under two names, and so are their runs."""
+        if arm not in _PLAIN or world.case.advises:
+            return self.values(world, arm, metric)
+        found = [self.values(world, one, metric) for one in _PLAIN if self.runs(world, one)]
+        return [value for values in found for value in values] if all(found) else []
+
     def figure(self, world: World, arm: str, metric: Metric) -> Figure | None:
         """Median and extremes, or None."""
         values = self.values(world, arm, metric)
@@ -98,11 +109,12 @@ class Table:
         """The static arm with the best median; None if no static arm has one. What the clock of this machine stopped
         is not compared with: before a limit is met anything is fast."""
         known = [
-            (value * score.better, arm.key)
+            (figure(values).median * score.better, arm.key)
             for arm in self.arms(world)
             if arm.static
             and not self.by_host(world, arm.key)
-            and (value := self.median(world, arm.key, score)) is not None
+            and (arm.key != "madvise" or world.case.advises or not self.runs(world, "never"))
+            and (values := self.base_values(world, arm.key, score))
         ]
         # The first of equals, in the order of ARMS.
         return max(known, key=lambda pair: pair[0])[1] if known else None
@@ -112,13 +124,14 @@ class Table:
         best = self.best_static(world, score)
         if best is None or not self.runs(world, arm):
             return None
-        mine, theirs = self.values(world, arm, score), self.values(world, best, score)
+        mine, theirs = self.values(world, arm, score), self.base_values(world, best, score)
         if not mine:
             return Regret(0.0, None, best)
         above, below = (mine, theirs) if score.better > 0 else (theirs, mine)
         bottom = figure(below).median
         if bottom == 0:
-            return Regret(1.0, None, best) if figure(above).median == 0 else None
+            # Of counts that should be low: none is as good as any.
+            return Regret(1.0, None, best) if figure(above).median == 0 or score.better < 0 else None
         interval = None if arm == best else ratio_interval(above, below)
         return Regret(figure(above).median / bottom, interval, best)
 

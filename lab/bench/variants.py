@@ -39,9 +39,13 @@ WITHOUT: Mapping[str, Without] = {
         ("redis/set-high", "redis/set-max", "mixed/host"),
     ),
     "share": Without(
-        "K alone; the machine is no limit", ("--limit-share", "0", "--set", "count-machine=0"), ("roomy/x2", "roomy/x4")
+        "K alone; the machine is no limit",
+        ("--limit-share", "0", "--set", "count-machine=0"),
+        ("roomy/x2", "roomy/x4"),
     ),
-    "machine": Without("the machine is no limit", ("--set", "count-machine=0"), ("hostpressure/redis",)),
+    "machine": Without(
+        "the machine is no limit", ("--set", "count-machine=0"), ("hostpressure/redis",)
+    ),
     "cache": Without("page cache counts as used", ("--set", "spare-cache=0"), ("roomy/files",)),
 }  # fmt: skip
 """Rule, or part of one -> how it is taken away."""

@@ -8,18 +8,22 @@ import time
 from pathlib import Path
 
 from lab import accel, programs, results, setup, vm
-from lab.demo import cells, gates, metrics, page, schedule, text
+from lab import schedule as guests
+from lab.bench.run import Run as SceneRun
+from lab.demo import arrival, cells, gates, metrics, page, schedule, text
 from lab.demo.outcome import Run, Table
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.paths import RESULTS
+
+_LIMIT_HELP = f"only this limit; {arrival.KEY}: one that arrives while Redis serves (may repeat)"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m lab demo", description=__doc__)
     parser.add_argument("--scale", choices=list(cells.SCALES), default="demo", help="how large (default: %(default)s)")
     parser.add_argument("--mode", choices=[str(m) for m in vm.Mode], default="icount", help="default: %(default)s")
-    parser.add_argument("--limit", action="append", choices=list(cells.LIMITS), help="only this limit (may repeat)")
+    parser.add_argument("--limit", action="append", choices=[*cells.LIMITS, arrival.KEY], help=_LIMIT_HELP)
     parser.add_argument("--arm", action="append", choices=list(cells.ARM), help="only this arm (may repeat)")
     parser.add_argument("--repeat", type=_positive, help="runs of each cell (default: by scale)")
     parser.add_argument("--jobs", type=_positive, help="cells at a time (default: one per core, at most 4)")
@@ -58,20 +62,30 @@ def main(argv: list[str]) -> int:
     if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:
         raise LabError(Exit.QEMU, accel.best(kernel)[1])
     scale = cells.SCALES[args.scale]
-    plan = cells.plan(
-        scale, args.limit or list(cells.LIMITS), args.arm or list(cells.ARM), args.repeat or scale.repeats
-    )
+    wanted, arms = args.limit or [*cells.LIMITS, arrival.KEY], args.arm or list(cells.ARM)
+    limits = [limit for limit in cells.LIMITS if limit in wanted]
+    plan = cells.plan(scale, limits, arms, args.repeat or scale.repeats)
+    scene = arrival.plan(scale.name, arms) if arrival.KEY in wanted else []
+    if not plan and not scene:
+        raise LabError(Exit.USAGE, f"--limit {arrival.KEY} runs {', '.join(arrival.ARMS)} only")
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
     tools = schedule.Programs(programs.mthp_ext(), programs.redis_server(), programs.installed("redis-benchmark"))
     print(
         f"Redis SET, {scale.requests:,} requests on {scale.keys:,} keys of {cells.VALUE_BYTES} bytes; "
-        f"limits of {scale.limit_bytes >> 20} MiB; {len(plan)} runs, {width} at a time, {mode}",
+        f"limits of {scale.limit_bytes >> 20} MiB; {len(plan) + len(scene)} runs, {width} at a time, {mode}",
         flush=True,
     )
     finished = schedule.run_all(plan, kernel, mode, tools, width, args.stop_after)
-    finished.raise_if_nothing_was_run()
-    return _report(args, scale, mode, finished, len(plan), time.monotonic() - begun)
+    if plan:
+        finished.raise_if_nothing_was_run()
+    shown: guests.Finished[SceneRun] = guests.Finished([], [])
+    if scene and not finished.interrupted:
+        shown = arrival.run_all(scene, kernel, mode, width, args.stop_after)
+        if not plan:
+            shown.raise_if_nothing_was_run()
+    planned = len(plan) + len(scene)
+    return _report(args, scale, mode, finished, shown, planned, time.monotonic() - begun)
 
 
 def _report(
@@ -79,32 +93,38 @@ def _report(
     scale: cells.Scale,
     mode: vm.Mode,
     finished: schedule.Finished,
+    scene: guests.Finished[SceneRun],
     planned: int,
     seconds: float,
 ) -> int:
     runs: list[Run] = finished.runs
     table = Table(runs)
     # Figures of the smoke scale mean nothing, so only events are judged there.
-    checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and scale.name != "smoke")
+    counted = mode is vm.Mode.ICOUNT and scale.name != "smoke"
+    checked = [*gates.check(table, counted=counted), *arrival.check(scene.runs, counted=counted)]
+    done = len(runs) + len(scene.runs)
+    release = runs[0].release if runs else scene.runs[0].release
     environment = results.environment(
-        runs[0].release, str(mode), workload=scale.name, seconds=round(seconds), complete=len(runs) == planned
+        release, str(mode), workload=scale.name, seconds=round(seconds), complete=done == planned
     )
     body = metrics.collect(table, scale)
+    if scene.runs:
+        body["cells"][arrival.KEY] = arrival.collect(scene.runs)
     path = results.write(args.name, environment, body, checked)
     document = RESULTS / f"{args.name}.html"
     temporary = document.with_suffix(".html.tmp")
-    temporary.write_text(page.render(table, checked, scale, environment), encoding="utf-8")
+    temporary.write_text(page.render(table, checked, scale, environment, scene.runs), encoding="utf-8")
     temporary.replace(document)
 
-    print("\n" + text.report(table, checked, scale.limit_bytes, str(mode)))
+    print("\n" + text.report(table, checked, scale.limit_bytes, str(mode), arrival.text(scene.runs)))
     print(f"\n{seconds / 60:.1f} minutes. Results: {path}\n               Page: {document}")
-    for complaint in finished.complaints:
+    for complaint in (*finished.complaints, *scene.complaints):
         print(f"lab: {complaint}", file=sys.stderr)
-    if finished.interrupted:
-        print(f"lab: interrupted; {len(runs)} runs were kept", file=sys.stderr)
+    if finished.interrupted or scene.interrupted:
+        print(f"lab: interrupted; {done} runs were kept", file=sys.stderr)
         return Exit.INTERRUPTED
-    if finished.errors:
-        return int(finished.errors[0].code)
+    if errors := [*finished.errors, *scene.errors]:
+        return int(errors[0].code)
     return Exit.TESTS if any(one.missed for one in checked) else Exit.OK
 
 

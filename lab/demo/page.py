@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+from lab.bench.run import Run as SceneRun
+from lab.demo import arrival
 from lab.demo.cells import ARM, LIMITS, Arm, Scale, command
 from lab.demo.outcome import Decision, Run, Table
 from lab.demo.text import ROWS, change, clock_line, comparable, count, death, fate, number, shown, stopped, title
@@ -24,7 +26,13 @@ _CHARTS = (
 )
 
 
-def render(table: Table, gates: Sequence[Gate], scale: Scale, environment: dict[str, Any]) -> str:
+def render(
+    table: Table,
+    gates: Sequence[Gate],
+    scale: Scale,
+    environment: dict[str, Any],
+    scene: Sequence[SceneRun] = (),
+) -> str:
     """The whole document."""
     limits = [limit for limit in LIMITS if any(table.runs(limit, arm) for arm in ARM)]
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -38,6 +46,7 @@ def render(table: Table, gates: Sequence[Gate], scale: Scale, environment: dict[
         "<p>A real Redis, filled over its memory limit, with the kernel's two settings, with the proposal's rule and "
         "with mthp_ext's default policy.</p></header>",
         _headline(table),
+        arrival.section(scene),
         "<section><h2>Results</h2>",
         *(_table(table, limit, scale) for limit in limits),
         f"<p class='note'>In brackets: change against <b>always</b>, where it finishes; + is better. "

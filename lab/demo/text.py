@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The proposal's tables, for a terminal."""
 
+from collections.abc import Sequence
+
 from lab.demo.cells import ARM, LIMITS
 from lab.demo.outcome import Run, Table
 from lab.report.parts import NOTE, clock_note, gate_lines, grid
@@ -166,9 +168,10 @@ def clock_line(table: Table) -> str:
     return clock_note([f"{LIMITS[limit]}, {arm}" for limit in LIMITS for arm in ARM if table.by_host(limit, arm)])
 
 
-def report(table: Table, gates: list[Gate], limit_bytes: int, mode: str) -> str:
-    """All that is printed at the end."""
+def report(table: Table, gates: list[Gate], limit_bytes: int, mode: str, scene: Sequence[str] = ()) -> str:
+    """All that is printed at the end; `scene` is the time line, if it was run."""
     parts = ["\n".join(short)] if (short := short_table(table, limit_bytes)) else []
+    parts += ["\n".join(scene)] if scene else []
     parts += ["\n".join(lines) for limit in LIMITS if (lines := limit_table(table, limit, limit_bytes))]
     notes = [
         "In brackets: change against always, where it finishes; + is better.",

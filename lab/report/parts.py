@@ -41,6 +41,23 @@ def gate_lines(gates: Sequence[Gate]) -> list[str]:
     return [f"  {_state(one, 'ok  ', 'FAIL', '-   ')}  {one.name}: {gate_value(one)} ({one.bound})" for one in gates]
 
 
+NO_MERIT = "Held, and could not have failed here: no part of the total"
+
+
+def gate_report(gates: Sequence[Gate]) -> list[str]:
+    """The gates under headings with totals, those that could not fail apart."""
+    counted, rest = [one for one in gates if one.counts], [one for one in gates if not one.counts]
+    lines = [f"Gates: {total_of(gates)}", *gate_lines(counted)]
+    return lines + ([NO_MERIT, *gate_lines(rest)] if rest else [])
+
+
+def total_of(gates: Sequence[Gate]) -> str:
+    """How many hold, in words."""
+    judged = [one for one in gates if one.judged and one.counts]
+    left = sum(not one.judged for one in gates)
+    return f"{sum(one.ok for one in judged)} of {len(judged)} hold" + (f", {left} not judged" if left else "")
+
+
 def _state(one: Gate, ok: str, missed: str, unjudged: str) -> str:
     return ok if one.ok else missed if one.judged else unjudged
 
@@ -49,14 +66,21 @@ def gates_section(gates: Sequence[Gate]) -> str:
     """The gates as a section of a page; empty without any."""
     if not gates:
         return ""
+    rest = [one for one in gates if not one.counts]
+    apart = f"<details><summary>{NO_MERIT} ({len(rest)})</summary>{_gate_table(rest)}</details>" if rest else ""
+    shown = _gate_table([one for one in gates if one.counts])
+    return f"<section><h2>Gates: {total_of(gates)}</h2>{shown}{apart}</section>"
+
+
+def _gate_table(gates: Sequence[Gate]) -> str:
     rows = "".join(
         f"<tr class='{_state(one, 'ok', 'failed', 'unjudged')}'><td>{_state(one, 'ok', 'FAILED', '-')}</td>"
         f"<td>{escape(one.name)}</td><td>{escape(gate_value(one))}</td><td>{escape(one.bound)}</td></tr>"
         for one in gates
     )
     return (
-        "<section><h2>Gates</h2><div class='scroll'><table class='gates'><thead><tr><th></th><th>figure</th>"
-        f"<th>value</th><th>bound</th></tr></thead><tbody>{rows}</tbody></table></div></section>"
+        "<div class='scroll'><table class='gates'><thead><tr><th></th><th>figure</th>"
+        f"<th>value</th><th>bound</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 

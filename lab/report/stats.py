@@ -65,12 +65,16 @@ def _median_interval(values: tuple[float, ...]) -> Interval:
     return _quantiles([statistics.median(draw.choices(values, k=len(values))) for _ in range(_RESAMPLES)])
 
 
-def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
-    """Of the ratio of two medians, each side resampled by itself; None if a side ran once or a median can be 0."""
-    if len(above) < 2 or len(below) < 2 or min(below) <= 0:
+def ratio_by_bootstrap(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """As `ratio_interval`, but resampled however few runs there are: their ranges divided by each other would take the
+    worst of both sides for usual. None if a side is empty or a median can be 0."""
+    if not above or not below or min(below) <= 0:
         return None
-    if min(len(above), len(below)) < ENOUGH:
-        return Interval(min(above) / max(below), max(above) / min(below))
+    return _resampled(tuple(above), tuple(below))
+
+
+@cache
+def _resampled(above: tuple[float, ...], below: tuple[float, ...]) -> Interval:
     draw = random.Random(_SEED)
     return _quantiles(
         [
@@ -78,3 +82,12 @@ def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval |
             for _ in range(_RESAMPLES)
         ]
     )
+
+
+def ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """Of the ratio of two medians, each side resampled by itself; None if a side ran once or a median can be 0."""
+    if len(above) < 2 or len(below) < 2 or min(below) <= 0:
+        return None
+    if min(len(above), len(below)) < ENOUGH:
+        return Interval(min(above) / max(below), max(above) / min(below))
+    return _resampled(tuple(above), tuple(below))

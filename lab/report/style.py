@@ -59,6 +59,10 @@ rect.middle, .key.middle { fill: var(--middle); background: var(--middle); }
 rect.little, .key.little { fill: var(--little); background: var(--little); }
 rect.base, .key.base { fill: var(--base); background: var(--base); }
 rect.off, .key.off { fill: transparent; stroke: var(--line); background: transparent; outline: 1px solid var(--line); }
+svg.rates { max-width: 860px; } svg .l2 { font-weight: 600; } svg .l2 .u { font-weight: 400; }
+svg .m { fill: var(--ink); font-weight: 600; } .rate { opacity: 0.85; }
+.rate.always { fill: var(--always); } .rate.never { fill: var(--never); } .rate.reactive { fill: var(--reactive); }
+.rate.mthp_ext { fill: var(--mthp); }
 .legend span { margin-right: 18px; font-size: 13.5px; white-space: nowrap; }
 .key { display: inline-block; width: 14px; height: 10px;
   border-radius: 2px; margin-right: 6px; }

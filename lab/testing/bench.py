@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the benchmark suite: every case at its smallest under the default policy, and some beside static arms, most of
+"""Runs the benchmark suite: its cases at their smallest under the default policy, and some beside static arms, most of
 them at their usual size. Judged by events, by ratios that instruction-counted time makes repeat, and by how much of the
 memory is in large folios."""
 
@@ -13,7 +13,7 @@ from lab.bench.arms import ARM, DEFAULT
 from lab.bench.cell import Cell
 from lab.bench.plan import plan
 from lab.bench.run import Run
-from lab.bench.spec import Scale
+from lab.bench.spec import Case, Scale
 from lab.bench.table import Table, World
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
@@ -46,6 +46,20 @@ _CASES = {
 }
 _KILLED = ("redis/set-max", "bloat/sparse-max")
 """Cases in which `always` is killed under the classic LRU."""
+_ONLY_IN_BENCH = (
+    "zipf/none",
+    "advised/redis-none",
+    "advised/arrays-fit",
+    "heap/node-none",
+    "database/sort-none",
+    "cpus/x4",
+    "cpus/x8",
+)
+"""Twins of a case that is run here: the same programs without a limit, or on other numbers of processors."""
+
+
+def _smallest() -> list[Case]:
+    return [case for case in scenarios.cases(Scale.SMOKE) if case.name not in _ONLY_IN_BENCH]
 
 
 def _cells(only: Sequence[str]) -> list[Cell]:
@@ -58,7 +72,7 @@ def _cells(only: Sequence[str]) -> list[Cell]:
         for one in worlds
         for cell in plan(scenarios.cases(one.scale, [name]), [ARM[arm] for arm in one.arms], [one.lru], 1)
     ]
-    others = [case for case in scenarios.cases(Scale.SMOKE) if case.name not in _CASES]
+    others = [case for case in _smallest() if case.name not in _CASES]
     return [*compared, *plan(others, [ARM[DEFAULT]], ["classic"], 1)]
 
 
@@ -127,7 +141,7 @@ def run(kernel: Kernel, only: Sequence[str] = ()) -> Suite:
     _check(
         suite,
         "all cases were run",
-        {world.case.name for world in table.worlds} == (set(only) or {c.name for c in scenarios.cases(Scale.SMOKE)}),
+        {world.case.name for world in table.worlds} == (set(only) or {c.name for c in _smallest()}),
         f"{[w.key for w in table.worlds]}",
     )
     suite.seconds = time.monotonic() - begin

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from lab.bench import run, scenarios, variants
+from lab.bench import judging, run, scenarios, variants
 from lab.bench.arms import ARM, ARMS, SIZES_KIB
 from lab.bench.cell import Cell
 from lab.bench.run import Run
@@ -16,7 +16,7 @@ GROWN = CI["services/grown"]
 ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&", "scale": "ci"}
 
 
-def report(rps: float, p99: float) -> list[str]:
+def report(rps: float, p99: float, worst: float = 40.0) -> list[str]:
     """redis-benchmark's, cut to what is read."""
     return [
         f"SET: rps={rps} (overall: {rps}) avg_msec=1.0 (overall: 1.0)",
@@ -24,7 +24,7 @@ def report(rps: float, p99: float) -> list[str]:
         f"  throughput summary: {rps:.2f} requests per second",
         "  latency summary (msec):",
         "          avg       min       p50       p95       p99       max",
-        f"        3.565     0.592     3.271     5.711     {p99:.3f}    40.000",
+        f"        3.565     0.592     3.271     5.711     {p99:.3f}    {worst:.3f}",
     ]
 
 
@@ -36,9 +36,13 @@ def records(
     large: int = 20,
     killed: bool = False,
     by_host: bool = False,
+    slow: float = 1.0,
+    worst: float = 40.0,
+    pages: int = 10,
 ) -> list[dict[str, Any]]:
-    """What a guest sends for a run of 4 s."""
-    zero = dict.fromkeys(("pswpin", "pswpout"), 10) | {"oom_kill": int(killed)}
+    """What a guest sends for a run of 4 s; where a limit arrives, the rate falls to a quarter of `rps` at 2 s, and to
+    `slow` of that."""
+    zero = dict.fromkeys(("pswpin", "pswpout"), pages) | {"oom_kill": int(killed)}
     groups = {group.name: [peak_mib * MIB // 2, 0, 0] for group in case.groups}
     samples = [
         {"type": "sample", "t_ms": 1000 + 50 * i, "free": 1, "anon": 100 * MIB,
@@ -49,8 +53,17 @@ def records(
     total = {"current": 1, "peak": peak_mib * MIB, "swap": 0, "oom_kills": int(killed), "psi_some_us": 2_000_000,
              "psi_full_us": 1_000_000, "user_us": 5, "system_us": 6, "stat": {"anon": 1, "anon_thp": 0}}  # fmt: skip
     decision = {"type": "policy", "event": "decision", "t_ms": 1500, "to": "4K", "why": "headroom"}
-    out = [{"type": "out", "task": "load", "t_ms": 4900, "text": line} for line in ([] if killed else report(rps, p99))]
+    out = [
+        {"type": "out", "task": "load", "t_ms": 4900, "text": line}
+        for line in ([] if killed else report(rps, p99, worst))
+    ]
     ends = []
+    waves = [{"type": "wave", "t_ms": 1000 + 2000 * n, "group": wave.group, "file": wave.file, "value": value}
+             for wave in case.waves for n, value in enumerate(wave.values)]  # fmt: skip
+    alive = 10 if killed else 40
+    reads = [(100 * n, round(rps / 10 * min(n, 20) + slow * rps / 40 * max(0, n - 20))) for n in range(alive)]
+    read = [{"type": "meter", "meter": meter.name, "t_ms": 1000 + t_ms, "count": count}
+            for meter in case.meters for t_ms, count in reads]  # fmt: skip
     for task in case.tasks:
         lives = task.role in (Role.SERVER, Role.BESIDE)
         dead = killed and task.role is Role.SERVER
@@ -62,6 +75,8 @@ def records(
         *samples,
         {**decision, "cgroup": f"/{case.main}", "orders": {"fault": 0}},
         {**decision, "cgroup": "/", "orders": {"fault": 0}},
+        *waves,
+        *read,
         *out,
         *({"type": "group", "group": group.name, **total} for group in case.groups),
         *ends,
@@ -74,14 +89,16 @@ def one(case: Case, arm: str, repeat: int = 0, lru: str = "classic", **values: A
 
 
 def table(*changed: Run, case: Case = HIGH) -> Table:
-    """All arms of a case three times, alike but for `changed`."""
-    runs = [one(case, arm.key, repeat) for repeat in range(3) for arm in ARMS]
+    """All arms of a case as often as is fixed for it, alike but for `changed`."""
+    runs = [
+        one(case, arm.key, repeat) for repeat in range(judging.runs(case)) for arm in ARMS if arm.meant_for(case.name)
+    ]
     cells = {(r.cell.arm.key, r.cell.repeat) for r in changed}
     return Table([r for r in runs if (r.cell.arm.key, r.cell.repeat) not in cells] + list(changed))
 
 
-def thrice(case: Case, arm: str, **values: Any) -> list[Run]:
-    return [one(case, arm, repeat, **values) for repeat in range(3)]
+def often(case: Case, arm: str, **values: Any) -> list[Run]:
+    return [one(case, arm, repeat, **values) for repeat in range(judging.runs(case))]
 
 
 def case_of(case: Case, key: str, repeat: int = 0, **values: Any) -> Run:

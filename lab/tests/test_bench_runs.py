@@ -19,7 +19,7 @@ from lab.bench.cell import Cell, digest
 from lab.bench.common import COVER_2M, COVER_64K
 from lab.bench.journal import Journal
 from lab.bench.payload import Payload
-from lab.bench.scenarios import memcached, square
+from lab.bench.scenarios import memcached, square, zipf
 from lab.bench.spec import MIB
 from lab.errors import Exit, LabError
 from lab.report.stats import ENOUGH, median_interval, ratio_interval
@@ -44,6 +44,48 @@ class ReadTest(unittest.TestCase):
         it = one(HIGH, "always", killed=True)
         self.assertEqual((it.died, HIGH.scores[0].of(it)), ({"server": 1.0}, None))
         self.assertIn("OOM-killed after 1.00 s", execute.fate(it))
+
+    def test_a_meter_and_what_it_comes_to(self) -> None:
+        it = one(CI["late/load"], "never")
+        self.assertEqual(it.meters["served"][:2], [(0.0, 0), (0.1, 5000)])
+        self.assertAlmostEqual(readers.counted_rate(it, "served", 0.0, 2.0) or 0, 50_000)
+        self.assertAlmostEqual(readers.counted_rate(it, "served", 2.0, 4.0) or 0, 12_500)
+        self.assertIsNone(readers.counted_rate(it, "served", 2.0, 2.0))
+        self.assertIsNone(readers.counted_rate(one(HIGH, "never"), "served", 0.0, 2.0))
+        # Silent from 1 s on: half of the time nothing is served.
+        it.meters["served"][:] = [reading for reading in it.meters["served"] if reading[0] <= 1.0]
+        self.assertAlmostEqual(readers.counted_rate(it, "served", 0.0, 2.0) or 0, 25_000)
+
+    def test_the_client_of_zipfs_law(self) -> None:
+        case = CI["zipf/high"]
+        said = ["zipf: served=1200 rps=20.0 avg=1.500 p50=1.250 p95=2.000 p99=3.250 max=40.000"]
+        self.assertEqual(zipf.report(said)["p99"], 3.25)
+        self.assertEqual(zipf.report(["lab-guest zipf: talk to /s: closed"]), {})
+        it = one(case, "never")
+        it.output["load"] = [(4.0, said[0])]
+        self.assertEqual((case.scores[0].of(it), case.tail and case.tail.of(it)), (20.0, 3.25))
+        # Stopped before its end: by what the server has counted.
+        it.output["load"].clear()
+        self.assertAlmostEqual(case.scores[0].of(it) or 0, it.meters["got"][-1][1] / 4.0)
+        self.assertIsNone(case.scores[0].of(one(case, "always", killed=True)))
+
+    def test_a_limit_that_stays_and_one_that_comes_and_goes(self) -> None:
+        waves = [Cell(CI[name], ARM["never"], "classic", 0).job({}, "/m")["waves"][0] for name in
+                 ("late/load", "square/high")]  # fmt: skip
+        self.assertEqual([wave["again"] for wave in waves], [False, True])
+        self.assertEqual(waves[0]["values"], ["max", str(96 * MIB)])
+
+    def test_settings_of_a_case_and_its_processors_decide_what_is_measured(self) -> None:
+        case = CI["swap/zswap"]
+        job = Cell(case, ARM["never"], "classic", 0).job({}, "/m")
+        self.assertIn(("/sys/module/zswap/parameters/enabled", "Y"), job["writes"])
+        self.assertEqual(Cell(CI["swap/off"], ARM["never"], "classic", 0).job({}, "/m")["swap_bytes"], 0)
+        threads = CI["cpus/threads"]
+        argv = next(task.argv for task in threads.tasks if task.name == "server")
+        self.assertEqual(argv[argv.index("-t") + 1], "32")
+        more = dataclasses.replace(threads, machine=dataclasses.replace(threads.machine, cpus=2))
+        hashes = {digest(Cell(one_, ARM["never"], "classic", 0), {}, {}) for one_ in (threads, more)}
+        self.assertEqual(len(hashes), 2)
 
     def test_stories_with_holes_are_refused(self) -> None:
         whole = records(HIGH)

@@ -15,14 +15,17 @@ from lab import publish, results
 from lab.bench import output, scenarios
 from lab.bench.spec import Scale
 from lab.bench.table import Table
+from lab.demo import arrival
 from lab.demo.cells import ARM, LIMITS
 from lab.errors import LabError
 from lab.tests.bench_runs import HIGH, one
 
 WHOLE: dict[str, Any] = {"qemu_mode": "icount", "scale": "ci", "revision": "1f89d70", "complete": True}
 
+_ROWS = sum(len(case.lrus) for case in scenarios.cases(Scale.CI))
 
-def bench(directory: Path, rows: list[str] | None = None, **changed: Any) -> None:
+
+def bench(directory: Path, rows: list[str] | None = None, runs: tuple[int, int] = (5, 5), **changed: Any) -> None:
     """Leaves a run of the suite there: figures of one case, which stand for those of all."""
     write = functools.partial(results.write, directory=directory)
     with mock.patch.object(output, "RESULTS", directory), mock.patch.object(results, "write", write):
@@ -30,6 +33,8 @@ def bench(directory: Path, rows: list[str] | None = None, **changed: Any) -> Non
     body = json.loads((directory / "bench.json").read_text())
     every = [f"{case.name}/{lru}" for case in scenarios.cases(Scale.CI) for lru in case.lrus]
     figures = body["metrics"]["worlds"]["redis/set-high/classic"]
+    for arm, count in zip(("never", "always"), runs, strict=True):
+        figures["arms"][arm]["runs"] = count
     body["metrics"]["worlds"] = dict.fromkeys(every if rows is None else rows, figures)
     body["when"] = "2026-11-22T23:59:00+00:00"
     (directory / "bench.json").write_text(json.dumps(body))
@@ -75,10 +80,12 @@ class PublishTest(unittest.TestCase):
         for why, changed in (
             ("are missing", {"complete": False}),
             ("are missing", {"complete": None}),
+            ("rows have too few runs", {"runs": (4, 4)}),
+            ("or more of one arm", {"runs": (6, 5)}),
             ("scale smoke", {"scale": "smoke"}),
             ("commit first", {"revision": "1f89d70-dirty"}),
             ("commit first", {"revision": None}),
-            ("it lacks 59 of 60 rows, bloat/short/classic", {"rows": ["redis/set-high/classic"]}),
+            (f"it lacks {_ROWS - 1} of {_ROWS} rows, ", {"rows": ["redis/set-high/classic"]}),
         ):
             bench(self.source, **changed)
             self.refused(why, "bench")
@@ -106,10 +113,13 @@ class CompactTest(unittest.TestCase):
 
     def test_a_demo_without_a_cell_is_refused(self) -> None:
         every: dict[str, dict[str, Any]] = {limit: {arm: {} for arm in ARM} for limit in LIMITS}
+        every[arrival.KEY] = {arm: {} for arm in arrival.ARMS}
         body = {"environment": {**WHOLE, "workload": "demo"}, "metrics": {"cells": every}}
         self.assertEqual(publish.objections("demo", body), [])
         del every["max"]["never"]
         self.assertEqual(publish.objections("demo", body), ["it lacks max/never"])
+        del every[arrival.KEY]["always"]
+        self.assertEqual(publish.objections("demo", body), ["it lacks max/never, late/always"])
 
 
 if __name__ == "__main__":

@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 
 from lab.bench.scenarios import (
+    advised,
     bloat,
+    cpus,
+    database,
     dense,
+    heap,
     hostpressure,
     kernbench,
     late,
@@ -15,10 +19,14 @@ from lab.bench.scenarios import (
     redis,
     roomy,
     services,
+    shapes,
     shell8,
     square,
+    swap,
+    tree,
     underused,
     vmhost,
+    zipf,
 )
 from lab.bench.spec import Case, Scale
 from lab.errors import Exit, LabError
@@ -28,18 +36,26 @@ ALL = {
     for module in (
         mixed,
         redis,
+        zipf,
         memcached,
         roomy,
         dense,
         hostpressure,
+        tree,
+        swap,
         vmhost,
         square,
         late,
+        advised,
         bloat,
         services,
         underused,
+        shapes,
+        heap,
+        database,
         kernbench,
         shell8,
+        cpus,
     )
 }
 """Name -> module, in the order of the report."""

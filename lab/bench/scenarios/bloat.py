@@ -11,7 +11,7 @@ _LRUS = ("classic",)
 """But for the one with a limit nothing is reclaimed."""
 
 # Each thread allocates a little from an arena of its own, as a worker that has served some requests, and idles.
-_THREADS = """
+THREADS = """
 import _thread, time
 ready = []
 def worker(n):
@@ -39,7 +39,7 @@ def _threads(scale: Scale) -> Case:
             Task(
                 "load",
                 Role.LOAD,
-                python.argv(_THREADS, count=count, idle=1 if scale is Scale.SMOKE else 5),
+                python.argv(THREADS, count=count, idle=1 if scale is Scale.SMOKE else 5),
                 group="bloat",
                 # An arena for each thread, as on a machine with many processors.
                 env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{count}"},

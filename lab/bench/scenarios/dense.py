@@ -2,6 +2,8 @@
 """The usual container: it fills most of its limit, and there is no swap. Who counts on reclaim kills it; who keeps away
 from the limit gives up what it could have."""
 
+from dataclasses import replace
+
 from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Scale
 
@@ -16,7 +18,8 @@ def _case(scale: Scale, share: int) -> Case:
     limit_mib = _NEEDED_MIB[scale] * 100 // share
     title = f"Redis, SET, fills {share} % of memory.max = {limit_mib}M, no swap"
     settings = {"memory.max": limit_mib * MIB, "memory.swap.max": 0}
-    return store.case("dense", f"x{share}", title, size, settings)
+    # Nothing is reclaimed, so nothing is a reason to do without large folios.
+    return replace(store.case("dense", f"x{share}", title, size, settings), roomy=True)
 
 
 def cases(scale: Scale) -> list[Case]:

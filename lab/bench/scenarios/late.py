@@ -4,10 +4,12 @@ more."""
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
+from lab.bench import readers
 from lab.bench.run import Run
 from lab.bench.scenarios import python, store
-from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task, Wave
 
 # Fills memory with what does not compress, gets a limit of about half of it, and uses a scattered quarter of the
 # pages, which would fit: how many a second. The first second is for finding them; after it each line counts.
@@ -92,6 +94,61 @@ def _idle(scale: Scale) -> Case:
     )
 
 
+_FREE_S = {Scale.SMOKE: 0.3, Scale.CI: 2.0, Scale.FULL: 20.0}
+_LIMITED_S = {Scale.SMOKE: 0.7, Scale.CI: 6.0, Scale.FULL: 60.0}
+
+
+def limit_s(run: Run) -> float | None:
+    """When the limit came; None if the run did not live to see it."""
+    return next((t for t, _, value in run.waves if value != "max"), None)
+
+
+def free_rate(run: Run) -> float | None:
+    """Requests per second before the limit."""
+    came = limit_s(run)
+    return readers.counted_rate(run, "served", 0.0, came) if came is not None else None
+
+
+def limited_rate(run: Run) -> float | None:
+    """Requests per second from the limit on; None if the server died of it."""
+    came = limit_s(run)
+    return readers.counted_rate(run, "served", came, run.elapsed_s) if came is not None and not run.died else None
+
+
+def _gap(run: Run) -> float | None:
+    """Longest time between two of the server's answers to the meter, from the limit on: what a client waits."""
+    came = limit_s(run)
+    if came is None or run.died:
+        return None
+    times = [came, *(t for t, _ in run.meters.get("served", []) if t > came), run.elapsed_s]
+    return max(after - before for before, after in pairwise(times))
+
+
+def _load(scale: Scale) -> Case:
+    size = store.SIZES[scale]
+    # As many keys as SET with random ones leaves of all, but each of them there: from then on nothing grows.
+    keys = size.keys * 63 // 100
+    free_s, limited_s = _FREE_S[scale], _LIMITED_S[scale]
+    title = f"Redis, SET, memory.high = {size.limit_mib}M arrives after {free_s:g} s of load"
+    case = store.case("late", "load", title, size)
+    server, _, *probes = case.tasks
+    load = store.benchmark("load", Role.LOAD, "set", keys, 10**9, quiet=True)
+    return replace(
+        case,
+        tasks=(server, store.fill(keys), load, *probes),
+        # The second value stays.
+        waves=(Wave("redis", "memory.high", ("max", str(size.limit_mib * MIB)), round(free_s * 1000), again=False),),
+        meters=(store.SERVED,),
+        duration_s=free_s + limited_s,
+        scores=(Metric("limited", "requests/s with the limit", "", +1, limited_rate),),
+        tail=None,
+        more=(
+            Metric("free", "requests/s before it", "", +1, free_rate),
+            Metric("gap", "longest wait for an answer", "s", -1, _gap),
+        ),
+    )
+
+
 def cases(scale: Scale) -> list[Case]:
-    """Two. `square` has the limit that comes under load."""
-    return [_idle(scale), _quarter(scale)]
+    """Three. In `square` the limit comes while Redis is filled, and goes again."""
+    return [_idle(scale), _load(scale), _quarter(scale)]

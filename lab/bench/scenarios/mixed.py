@@ -21,7 +21,7 @@ _SIZES = {
     Scale.CI: _Size(store.SIZES[Scale.CI], 50, 250_000, 1536),
     Scale.FULL: _Size(store.SIZES[Scale.FULL], 50, 10_000_000, 16384),
 }
-_CHUNK_MIB = 8
+CHUNK_MIB = 8
 
 # Works through data in pieces that it allocates, fills, looks at and drops; sixteen are alive at a time.
 _BATCH = """
@@ -81,7 +81,7 @@ def throughput(run: Run) -> float | None:
     Not of the clock's: it would profit from every tenant that starves."""
     busy = run.groups["batch"].user_s + run.groups["batch"].system_s
     pieces = sum(0 <= t <= run.elapsed_s for t, _ in run.output.get("batch", []))
-    return pieces * _CHUNK_MIB / busy if busy > 0 else None
+    return pieces * CHUNK_MIB / busy if busy > 0 else None
 
 
 def resident(run: Run) -> float | None:
@@ -98,7 +98,7 @@ def cases(scale: Scale) -> list[Case]:
     batch = Task(
         "batch",
         Role.BESIDE,
-        python.argv(_BATCH, chunk=_CHUNK_MIB),
+        python.argv(_BATCH, chunk=CHUNK_MIB),
         group="batch",
         env={"MALLOC_MMAP_THRESHOLD_": "131072"},
     )
@@ -132,5 +132,6 @@ def cases(scale: Scale) -> list[Case]:
             deadline_s=60 if scale is not Scale.FULL else 600,
             main="redis",
             tenants=True,
+            thp_off=("redis", "small"),
         )
     ]

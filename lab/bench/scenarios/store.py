@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.bench import readers
-from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import Case, Group, Machine, Meter, Metric, Role, Scale, Task
 
 SOCKET = "/run/redis.sock"
 VALUE_BYTES, CLIENTS, PIPELINE = 1024, 16, 32
@@ -32,7 +32,7 @@ SIZES = {
 }
 
 
-def server(*args: str, group: str = "redis", snapshots: bool = False) -> Task:
+def server(*args: str, group: str = "redis", snapshots: bool = False, env: Mapping[str, str] | None = None) -> Task:
     """The server. Redis switches THP off for itself unless configured not to."""
     directory = ("--dir", "/mnt") if snapshots else ()
     return Task(
@@ -41,6 +41,7 @@ def server(*args: str, group: str = "redis", snapshots: bool = False) -> Task:
         ("{redis-server}", "--port", "0", "--unixsocket", SOCKET, "--save", "", "--appendonly", "no",
          "--disable-thp", "no", "--daemonize", "no", *directory, *args),
         group=group,
+        env=env or {},
         # The file may be the one of another tool of Redis; it goes by what it is called.
         arg0="redis-server",
         ready=SOCKET,
@@ -55,6 +56,21 @@ def benchmark(
     sizes = ("-r", keys, "-n", requests, "-d", VALUE_BYTES, "-c", clients, "-P", PIPELINE)
     argv = ("{redis-benchmark}", "-s", SOCKET, "-t", test, *(str(word) for word in sizes))
     return Task(name, role, argv, seeded=True, quiet=quiet)
+
+
+CLIENT = ("/init", "zipf", SOCKET)
+"""The lab's own client (lab/guest/src/zipf.rs), for what redis-benchmark cannot do."""
+
+
+def fill(keys: int) -> Task:
+    """Stores each key once."""
+    sizes = (keys, 0, 0, VALUE_BYTES, CLIENTS, PIPELINE, 0, 0)
+    return Task("fill", Role.SETUP, (*CLIENT, *(str(number) for number in sizes)), quiet=True)
+
+
+SERVED = Meter("served", SOCKET, "INFO commandstats", "cmdstat_set:calls=", 100)
+"""What the server has counted of SET, ten times a second. It spends some 90 us on each answer, a thousandth of its
+time."""
 
 
 def info(name: str, section: str) -> Task:

@@ -45,14 +45,24 @@ def _splits(run: Run) -> float | None:
     return run.vmstat.get("thp_underused_split_page")
 
 
-def _case(key: str, title: str, size: _Size, limit_mib: int, fill: tuple[Task, ...], work: str) -> Case:
+def _each_mib(heaps: int, size: _Size) -> int:
+    # Several heaps are half as large again in all as the one.
+    return size.heap_mib if heaps == 1 else size.heap_mib * 3 // 2 // heaps
+
+
+def _heaps(heaps: int, size: _Size) -> str:
+    each = f"of {_each_mib(heaps, size)} MiB"
+    return f"a sparse heap {each}" if heaps == 1 else f"{heaps} sparse heaps {each}"
+
+
+def _case(key: str, title: str, size: _Size, limit_mib: int, fill: tuple[Task, ...], work: str, heaps: int = 1) -> Case:
     current = "/sys/fs/cgroup/tenant/memory.current"
     settle = f'a=; while b=$({{cat}} {current}); [ "$a" != "$b" ]; do a=$b; /bin/sleep 1; done'
     load = f"i=0; while [ $i -lt {size.loops} ]; do {work}; i=$((i+1)); done"
     return Case(
         scenario="underused",
         key=key,
-        title=f"a sparse heap of {size.heap_mib} MiB and {title}, memory.max = {limit_mib}M, no swap",
+        title=f"{_heaps(heaps, size)} and {title}, memory.max = {limit_mib}M, no swap",
         machine=Machine(limit_mib + 384, 128, disk_mib=size.file_mib + 32 if fill else 0),
         groups=(Group("tenant", {"memory.max": limit_mib * MIB, "memory.swap.max": 0}),),
         tasks=(
@@ -60,7 +70,8 @@ def _case(key: str, title: str, size: _Size, limit_mib: int, fill: tuple[Task, .
             Task(
                 "heap",
                 Role.SERVER,
-                ("{stress}", "--vm", "1", "--vm-bytes", f"{size.heap_mib}M", "--vm-stride", "51200", "--vm-hang", "0"),
+                ("{stress}", "--vm", str(heaps), "--vm-bytes", f"{_each_mib(heaps, size)}M", "--vm-stride", "51200",
+                 "--vm-hang", "0"),
                 group="tenant",
                 quiet=True,
             ),
@@ -76,11 +87,11 @@ def _case(key: str, title: str, size: _Size, limit_mib: int, fill: tuple[Task, .
         ),
         deadline_s=300,
         main="tenant",
-    )
+    )  # fmt: skip
 
 
 def cases(scale: Scale) -> list[Case]:
-    """Two."""
+    """Three: the heaps of the second are each too small to be sparse by themselves."""
     size = _SIZES[scale]
     # A file of zeroes would be stored by zram without any page.
     text = f"while {{cat}} {' '.join(['/lab/text'] * 64)}; do :; done"
@@ -95,6 +106,15 @@ def cases(scale: Scale) -> list[Case]:
             size.cache_limit_mib,
             (Task("fill", Role.SETUP, ("{dash}", "-c", fill)),),
             "{cat} /mnt/file > /dev/null",
+        ),
+        _case(
+            "heaps",
+            f"a file of {size.file_mib} MiB that is read",
+            size,
+            size.cache_limit_mib,
+            (Task("fill", Role.SETUP, ("{dash}", "-c", fill)),),
+            "{cat} /mnt/file > /dev/null",
+            heaps=4,
         ),
         _case(
             "batch",

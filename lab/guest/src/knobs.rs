@@ -93,18 +93,20 @@ pub fn command(program: &str, args: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// Switches swap on zram (lz4) of `bytes` on, and pins vm.min_free_kbytes. To be called after THP was set:
+/// Switches swap on zram (lz4) of `bytes` on (none with 0), and pins vm.min_free_kbytes. To be called after THP was set:
 /// khugepaged, which starts with the first size, sets the latter as well.
 ///
 /// # Errors
 /// The kernel lacks zram, or does not take a value.
 pub fn swap(bytes: u64, min_free_kbytes: u64) -> Result<(), Failure> {
-    // One page at a time from zram: reading ahead would mix a second effect in.
-    write("/proc/sys/vm/page-cluster", "0")?;
-    write(format!("{ZRAM}/comp_algorithm"), "lz4")?;
-    write(format!("{ZRAM}/disksize"), &bytes.to_string())?;
-    for program in ["/bin/mkswap", "/bin/swapon"] {
-        command(program, &["/dev/zram0"])?;
+    if bytes > 0 {
+        // One page at a time from zram: reading ahead would mix a second effect in.
+        write("/proc/sys/vm/page-cluster", "0")?;
+        write(format!("{ZRAM}/comp_algorithm"), "lz4")?;
+        write(format!("{ZRAM}/disksize"), &bytes.to_string())?;
+        for program in ["/bin/mkswap", "/bin/swapon"] {
+            command(program, &["/dev/zram0"])?;
+        }
     }
     write("/proc/sys/vm/min_free_kbytes", &min_free_kbytes.to_string())
 }

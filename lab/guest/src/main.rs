@@ -14,6 +14,7 @@ mod results;
 mod sampler;
 mod stop;
 mod words;
+mod zipf;
 
 use std::process::ExitCode;
 
@@ -23,11 +24,12 @@ fn main() -> ExitCode {
         Some("init") => init::main(),
         Some("redis") => redis::main(args.next().as_deref()),
         Some("bench") => bench::main(args.next().as_deref()),
+        Some("zipf") => zipf::main(&args.collect::<Vec<_>>()),
         // The kernel hands on whatever words of its command line it does not know itself.
         _ if std::process::id() == 1 => init::main(),
         other => {
             eprintln!(
-                "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), redis, bench",
+                "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), redis, bench, zipf",
                 other.unwrap_or("(nothing)")
             );
             ExitCode::from(2)

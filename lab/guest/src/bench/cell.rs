@@ -27,6 +27,8 @@ pub struct Cell {
     pub tasks: Vec<TaskSpec>,
     /// Settings that change while the load runs.
     pub waves: Vec<Wave>,
+    /// Counters of servers that are read over the measured time.
+    pub meters: Vec<MeterSpec>,
     /// Guest time after which the load is stopped.
     pub deadline_ms: u64,
     /// The load is to run for this long; None: until it ends by itself.
@@ -85,6 +87,24 @@ pub struct TaskSpec {
     pub seed: Option<u32>,
     /// Its output is of no interest.
     pub quiet: bool,
+    /// It and its children get base pages only (PR_SET_THP_DISABLE), as a unit with such a setting would.
+    pub thp_off: bool,
+}
+
+/// A counter of a server that speaks Redis' protocol.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeterSpec {
+    /// Names it in the records.
+    pub name: String,
+    /// The server's Unix socket.
+    pub socket: String,
+    /// The command whose answer has the counter.
+    pub ask: String,
+    /// What stands before the counter, from the beginning of its line.
+    pub counter: String,
+    /// Guest time from an answer to the next question.
+    pub every_ms: u64,
 }
 
 /// A setting of a cgroup that changes at a fixed interval.
@@ -95,8 +115,10 @@ pub struct Wave {
     pub group: String,
     /// Its file.
     pub file: String,
-    /// Written one after the other, over and over; the first one when the load starts.
+    /// Written one after the other; the first one when the load starts.
     pub values: Vec<String>,
+    /// Over and over; otherwise the last one stays.
+    pub again: bool,
     /// Guest time between two of them.
     pub every_ms: u64,
 }
@@ -127,7 +149,7 @@ mod tests {
     #[test]
     fn a_program_goes_by_what_it_is_called() {
         let task = r#"{"name": "server", "group": null, "argv": ["/usr/bin/redis-check-rdb"], "arg0": null, "env": {},
-                       "role": "server", "ready": null, "seed": null, "quiet": true}"#;
+                       "role": "server", "ready": null, "seed": null, "quiet": true, "thp_off": false}"#;
         let program = |json: &str| serde_json::from_str::<TaskSpec>(json).unwrap().program();
         assert_eq!(program(task), "redis-check-rdb");
         let named = task.replace("\"arg0\": null", "\"arg0\": \"redis-server\"");
@@ -136,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_this_program_does_not_know_is_refused() {
-        let wave = r#"{"group": "a", "file": "memory.high", "values": ["1"], "every_ms": 5}"#;
+        let wave = r#"{"group": "a", "file": "memory.high", "values": ["1"], "again": true, "every_ms": 5}"#;
         assert_eq!(serde_json::from_str::<Wave>(wave).unwrap().every_ms, 5);
         let more = wave.replace("\"group\"", "\"phase\": 1, \"group\"");
         assert!(serde_json::from_str::<Wave>(&more).is_err());

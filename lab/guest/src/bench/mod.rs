@@ -3,6 +3,7 @@
 //! workload: what runs is all in the cell, and what the tasks print is read on the host.
 
 mod cell;
+mod meter;
 mod task;
 mod watch;
 
@@ -21,6 +22,7 @@ use crate::results::{self, Results, now_ms};
 use crate::sampler::Sampler;
 use crate::stop::Stop;
 use cell::{Cell, Role, Wave};
+use meter::Meter;
 use task::Task;
 
 /// How often the ends of processes are looked for.
@@ -127,6 +129,10 @@ fn measure(
         }),
     )?;
     let sampler = sampler(cell, groups, results)?;
+    let mut meters = Vec::new();
+    for spec in &cell.meters {
+        meters.push(Meter::start(spec, results)?);
+    }
     let waves: Vec<Waving> = cell
         .waves
         .iter()
@@ -145,6 +151,9 @@ fn measure(
 
     for wave in waves {
         wave.stop()?;
+    }
+    for meter in meters {
+        meter.stop()?;
     }
     sampler.stop()?;
     let changed: Map<String, Value> = watch::vmstat()?
@@ -248,7 +257,8 @@ impl Waving {
             let file = std::path::Path::new(knobs::CGROUP)
                 .join(&wave.group)
                 .join(&wave.file);
-            for value in wave.values.iter().cycle() {
+            let rounds = if wave.again { usize::MAX } else { 1 };
+            for value in std::iter::repeat_n(&wave.values, rounds).flatten() {
                 // Before the write: lowering a limit reclaims, and so takes its time.
                 let record = json!({"type": "wave", "t_ms": now_ms(), "group": wave.group,
                                     "file": wave.file, "value": value});

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::prctl::set_thp_disable;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, pipe2};
 use serde_json::json;
@@ -61,11 +62,15 @@ impl Task {
             .as_ref()
             .map(|name| Path::new(CGROUP).join(name).join("cgroup.procs"));
         let seed = spec.seed.map(i64::from);
-        // SAFETY: between fork and exec only system calls happen: a write to a file, and setting the clock.
+        let thp_off = spec.thp_off;
+        // SAFETY: between fork and exec only system calls happen: a write to a file, prctl, setting the clock.
         unsafe {
             command.process_group(0).pre_exec(move || {
                 if let Some(procs) = &procs {
                     std::fs::write(procs, "0")?;
+                }
+                if thp_off {
+                    set_thp_disable(true)?;
                 }
                 seed.map_or(Ok(()), seed_redis_benchmark)
             });

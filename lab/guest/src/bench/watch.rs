@@ -15,7 +15,7 @@ use crate::sampler::meminfo;
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Counters of /proc/vmstat whose change over the measured time is reported.
-const VMSTAT: [&str; 16] = [
+const VMSTAT: [&str; 18] = [
     "pswpin",
     "pswpout",
     "pgfault",
@@ -31,6 +31,8 @@ const VMSTAT: [&str; 16] = [
     "thp_bpf_split",
     "thp_swpout",
     "thp_swpout_fallback",
+    "zswpin",
+    "zswpout",
     "oom_kill",
 ];
 

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What is judged, by which bound and by how many runs: fixed here, before anything is run."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+from lab.bench.spec import Case, Metric
+
+RUNS, RUNS_SWAPPING = 3, 5
+"""Of each arm in each row; in rows that swap equal runs differ by more."""
+SWAPPING = (
+    "mixed/*", "redis/*-high", "redis/*-max", "zipf/high", "memcached/max", "hostpressure/*", "tree/*", "swap/zswap",
+    "vmhost/*", "square/*", "late/*", "advised/*-high", "heap/*-high", "database/*-high", "kernbench/high", "cpus/*",
+)  # fmt: skip
+"""Rows that swap, as patterns."""
+LATE = ("late/load", "square/high")
+"""Rows in which a limit comes while large folios are there."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A bound for a figure of some cases."""
+
+    cases: str
+    """A pattern."""
+    metric: str
+    """Key of the figure."""
+    bound: str
+
+
+SCORE = ">= 0.98"
+"""Result / best static setting's."""
+_SCORES = (
+    # While a limit that came late is in force, and where no limit says that memory is short.
+    Rule("late/load", "limited", ">= 0.97"),
+    Rule("square/high", "rps_limited", ">= 0.97"),
+    Rule("late/quarter", "uses", ">= 0.95"),
+    Rule("hostpressure/*", "rps", ">= 0.97"),
+)
+MEDIAN = ">= 1.00"
+"""Of all results / best static settings'."""
+TAIL = "<= 1.10"
+_TAILS = (Rule("redis/bgsave-high", "p99", "<= 1.05"), Rule("redis/bgsave-max", "p99", "<= 1.05"))
+"""p99 / that of the best static setting."""
+WORST = "<= 1.50"
+"""Worst request / that of the best static setting."""
+FLOORS = (Rule("redis/bgsave-high", "rps", ">= 0.95"), Rule("redis/bgsave-max", "rps", ">= 0.95"))
+"""Figure / that of `never`, beside the scores: the work of server and child together may hide what clients get."""
+MEMORY = "<= 1.05"
+_MEMORIES = (Rule("services/grown", "small", "<= 1.10"), Rule("services/grown", "peak_mib", "<= 1.10"))
+"""Memory / that of `never`, where memory is what a case is about."""
+COVERAGE = ">= 0.90"
+"""Huge coverage / that of `always`, where nothing is reclaimed."""
+
+
+def swaps(case: Case) -> bool:
+    """Whether the rows of a case swap."""
+    return any(fnmatch(case.name, pattern) for pattern in SWAPPING)
+
+
+def runs(case: Case) -> int:
+    """How often each arm is run; those bounded in time rather than in work run once."""
+    return RUNS_SWAPPING if swaps(case) else RUNS
+
+
+def _bound(rules: tuple[Rule, ...], case: Case, metric: Metric, usual: str) -> str:
+    found = (rule.bound for rule in rules if fnmatch(case.name, rule.cases) and rule.metric == metric.key)
+    return next(found, usual)
+
+
+def of_score(case: Case, score: Metric) -> str:
+    """Bound of a score."""
+    return _bound(_SCORES, case, score, SCORE)
+
+
+def of_tail(case: Case, tail: Metric) -> str:
+    """Bound of a p99."""
+    return _bound(_TAILS, case, tail, TAIL)
+
+
+def of_memory(case: Case, metric: Metric) -> str:
+    """Bound of a figure of memory."""
+    return _bound(_MEMORIES, case, metric, MEMORY)
+
+
+def floors(case: Case) -> list[tuple[str, str]]:
+    """(key of a figure, bound) of what is judged beside the scores."""
+    return [(rule.metric, rule.bound) for rule in FLOORS if fnmatch(case.name, rule.cases)]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Programs that ask for huge pages themselves. On a host set to `madvise` they get them wherever they ask, also over a
+limit; on one set to `always` the advice changes nothing, as everybody is given them. A policy must bind both where
+memory is short, and leave an advised program that fits what it asked for."""
+
+from dataclasses import replace
+
+from lab.bench import readers
+from lab.bench.run import Run
+from lab.bench.scenarios import bloat, python, store
+from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+
+_ADVISING = {"MALLOC_CONF": "thp:always"}
+"""jemalloc then advises what it maps, unless the system's setting is `always` already."""
+
+# NumPy advises what it allocates from 4 MiB on. Eight arrays of three are used four times as often as the others; the
+# data does not compress.
+_ARRAYS = """
+import mmap, posix
+size, count, page = {mib} << 20, {count}, 4096
+noise = posix.urandom(1 << 20)
+arrays = []
+for n in range(count):
+    array = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    array.madvise(mmap.MADV_HUGEPAGE)
+    for at in range(0, size, 1 << 20):
+        array[at:at + (1 << 20)] = noise
+    arrays.append(array)
+for turn in range({turns}):
+    value = bytes([turn % 251 + 1]) * (size // page)
+    for n in range(count):
+        if n % 3 == 0 or turn % 4 == 0:
+            arrays[n][::page] = value
+"""
+
+
+def _redis(scale: Scale, limited: bool) -> Case:
+    size = store.SIZES[scale]
+    where = f"memory.high = {size.limit_mib}M" if limited else "no limit"
+    settings = {"memory.high": size.limit_mib * MIB} if limited else {}
+    key = "redis-high" if limited else "redis-none"
+    case = store.case("advised", key, f"Redis whose allocator advises, SET, {where}", size, settings)
+    _, *rest = case.tasks
+    # Where `madvise` does what was asked, it is as slow as `always`.
+    slow = (*store.SLOW, "madvise") if limited else ()
+    return replace(case, tasks=(store.server(env=_ADVISING), *rest), roomy=not limited, slow=slow, advises=True)
+
+
+def _arrays(scale: Scale, limited: bool) -> Case:
+    mib, count, turns = {Scale.SMOKE: (4, 6, 8), Scale.CI: (8, 24, 60), Scale.FULL: (64, 48, 200)}[scale]
+    whole = mib * count
+    # Holds the third that is used all the time, and half as much again; or all of it and a quarter more.
+    limit_mib = whole // 2 + 8 if limited else whole * 5 // 4 + 16
+    file = "memory.high" if limited else "memory.max"
+    return Case(
+        scenario="advised",
+        key="arrays-high" if limited else "arrays-fit",
+        title=f"{count} advised arrays of {mib} MiB, a third of them hot, {file} = {limit_mib}M",
+        machine=Machine(whole + 512, 2 * whole),
+        groups=(Group("arrays", {file: limit_mib * MIB}),),
+        tasks=(
+            Task("load", Role.LOAD, python.argv(_ARRAYS, mib=mib, count=count, turns=turns), group="arrays"),
+        ),
+        software=("python",),
+        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
+        deadline_s=120,
+        main="arrays",
+        roomy=not limited,
+        slow=(*store.SLOW, "madvise") if limited else (),
+        advises=True,
+    )  # fmt: skip
+
+
+def _survived(run: Run) -> float | None:
+    return 1.0 if run.ends["load"].code == 0 and not run.oom_kills else None
+
+
+def _small() -> Case:
+    count = 8
+    return Case(
+        scenario="advised",
+        key="small",
+        title=f"{count} idle threads with an arena each, which their allocator advises, memory.max = 16M, no swap",
+        machine=Machine(512, 128),
+        groups=(Group("threads", {"memory.max": 16 * MIB, "memory.swap.max": 0}),),
+        tasks=(
+            Task(
+                "load",
+                Role.LOAD,
+                python.argv(bloat.THREADS, count=count, idle=1),
+                group="threads",
+                # An arena begins with 2 MiB. glibc's, with glibc.malloc.hugetlb=1, advise what they grow by from that
+                # size on, and an idle thread never comes so far.
+                env={"LD_PRELOAD": "{jemalloc}", "MALLOC_CONF": f"narenas:{count},thp:always"},
+            ),
+        ),
+        software=("python",),
+        scores=(Metric("survived", "survived", "", +1, _survived),),
+        deadline_s=60,
+        main="threads",
+        advises=True,
+    )
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Over a limit, and where all fits; and a container smaller than what is asked for."""
+    return [
+        _redis(scale, True),
+        _redis(scale, False),
+        _arrays(scale, True),
+        _arrays(scale, False),
+        _small(),
+    ]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Limits that are not where the memory is: on an ancestor, as a pod has them; protection of a neighbour; and a limit
+that follows usage, as senpai and its like set it."""
+
+from dataclasses import replace
+
+from lab.bench.run import Run
+from lab.bench.scenarios import hostpressure, mixed, python, store
+from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+
+
+def _ancestor(scale: Scale) -> Case:
+    size = store.SIZES[scale]
+    case = store.case("tree", "ancestor", f"Redis, SET, memory.high = {size.limit_mib}M on the cgroup above", size)
+    _, *rest = case.tasks
+    return replace(
+        case,
+        groups=(Group("pod", {"memory.high": size.limit_mib * MIB}), Group("pod/redis")),
+        tasks=(store.server(group="pod/redis"), *rest),
+        main="pod/redis",
+        slow=store.SLOW,
+    )
+
+
+# Touched once, and protected: the host has that much less for others, and no file of the others says so.
+_HOLDS = """
+import posix, time, _socket
+noise = posix.urandom(1 << 20)
+heap = bytearray({mib} << 20)
+for at in range(0, len(heap), 1 << 20):
+    heap[at:at + (1 << 20)] = noise
+door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+door.bind("/run/holds.sock")
+door.listen()
+time.sleep(36000)
+"""
+
+
+def _neighbour(scale: Scale) -> Case:
+    [host, _] = hostpressure.cases(scale)
+    mib = {Scale.SMOKE: 32, Scale.CI: 64, Scale.FULL: 512}[scale]
+    neighbour = Task(
+        "neighbour", Role.SERVER, python.argv(_HOLDS, mib=mib), group="neighbour", ready="/run/holds.sock", quiet=True
+    )
+    machine = replace(host.machine, memory_mib=host.machine.memory_mib + mib)
+    return replace(
+        host,
+        scenario="tree",
+        key="neighbour",
+        title=f"Redis, SET, a host of {machine.memory_mib} MiB, of which memory.low keeps {mib}M for a neighbour",
+        machine=machine,
+        groups=(*host.groups, Group("neighbour", {"memory.low": mib * MIB})),
+        tasks=(neighbour, *host.tasks),
+        software=(*host.software, "python"),
+    )
+
+
+# What senpai does: as long as the cgroup stalls for less than a thousandth of the time, its limit is a hundredth below
+# what it uses; else it may grow.
+_SENPAI = """
+import time
+base = "/sys/fs/cgroup/batch/"
+def read(name):
+    with open(base + name) as file:
+        return file.read()
+def stalled():
+    return int(read("memory.pressure").split("some", 1)[1].split("total=", 1)[1].split()[0])
+seen = stalled()
+while True:
+    time.sleep({every_ms} / 1000)
+    now = stalled()
+    used = int(read("memory.current"))
+    limit = used - used // 100 if now - seen < {every_ms} else used + used // 20
+    seen = now
+    with open(base + "memory.high", "w") as file:
+        file.write(str(max(limit, 8 << 20)))
+"""
+
+# The pieces of the batch job of `mixed`, so many of them, beside a heap that nobody uses any more.
+_WORK = """
+import posix
+noise = posix.urandom(1 << 20)
+cold = bytearray({cold} << 20)
+for at in range(0, len(cold), 1 << 20):
+    cold[at:at + (1 << 20)] = noise
+alive = [None] * 8
+for n in range({pieces}):
+    alive[n % 8] = bytes([n % 251 + 1]) * (8 << 20)
+    sum(alive[n % 8][::4096])
+"""
+
+
+def _follows(scale: Scale) -> Case:
+    cold, pieces, every_ms = {Scale.SMOKE: (32, 20, 100), Scale.CI: (96, 600, 250), Scale.FULL: (1024, 20_000, 2000)}[
+        scale
+    ]
+
+    def rate(run: Run) -> float | None:
+        busy = run.groups["batch"].user_s + run.groups["batch"].system_s
+        end = run.ends["load"]
+        return pieces * mixed.CHUNK_MIB / busy if end.code == 0 and not end.stopped and busy > 0 else None
+
+    return Case(
+        scenario="tree",
+        key="follows",
+        title=f"a batch job beside {cold} MiB that nobody uses, memory.high follows what it uses",
+        machine=Machine(cold + 512, 2 * cold),
+        groups=(Group("batch"),),
+        tasks=(
+            Task("senpai", Role.BESIDE, python.argv(_SENPAI, every_ms=every_ms)),
+            Task(
+                "load",
+                Role.LOAD,
+                python.argv(_WORK, cold=cold, pieces=pieces),
+                group="batch",
+                env={"MALLOC_MMAP_THRESHOLD_": "131072"},
+            ),
+        ),
+        software=("python",),
+        scores=(Metric("batch", "batch job, MiB per CPU second", "", +1, rate),),
+        deadline_s=120,
+        main="batch",
+    )
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Three."""
+    return [_ancestor(scale), _neighbour(scale), _follows(scale)]

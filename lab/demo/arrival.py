@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The scene: a limit arrives while Redis serves. A view of the suite's case late/load."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from lab import programs, schedule, vm
+from lab.bench import execute, scenarios
+from lab.bench.arms import ARM
+from lab.bench.cell import Cell
+from lab.bench.run import Run
+from lab.bench.scenarios import late
+from lab.bench.served import panels
+from lab.bench.spec import Scale
+from lab.results import Gate, gate, unjudged
+
+KEY = "late"
+"""Selects it as --limit, and names it in the results file."""
+ARMS = ("always", "never", "mthp_ext")
+SCALES = {"smoke": Scale.SMOKE, "demo": Scale.CI, "full": Scale.FULL}
+"""Scale of the demo -> of the suite."""
+_ABOUT = (
+    "All keys are there and Redis answers SET, when its cgroup gets a limit of about half of its memory. Large folios "
+    "were right when they were given, and are not any more."
+)
+
+
+def plan(scale: str, arms: Sequence[str]) -> list[Cell]:
+    """A run for each arm, as far as they are wanted."""
+    [case] = scenarios.cases(SCALES[scale], ["late/load"])
+    return [Cell(case, ARM[arm], "classic", 0) for arm in ARMS if arm in arms]
+
+
+def run_all(
+    cells: Sequence[Cell], kernel: Path, mode: vm.Mode, width: int, stop_s: float | None
+) -> schedule.Finished[Run]:
+    """Runs the scene."""
+    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), None, stop_s=stop_s)
+    return execute.run_all(cells, world, width)
+
+
+def text(runs: Sequence[Run]) -> list[str]:
+    """For the terminal."""
+    shown = panels(runs)
+    return [f"{runs[0].cell.case.title}: requests/s over time", "", *shown.text()] if shown else []
+
+
+def section(runs: Sequence[Run]) -> str:
+    """For the page."""
+    shown = panels(runs)
+    if shown is None:
+        return ""
+    return (
+        f"<section><h2>A limit arrives while Redis serves</h2><p class='note'>{escape(_ABOUT)} One run of each; guest "
+        "time. The rate is that of the server's own counter of SET, read ten times a second.</p>"
+        f"{shown.svg()}</section>"
+    )
+
+
+def collect(runs: Sequence[Run]) -> dict[str, Any]:
+    """{arm: {"free", "limited" (requests/s), "limit_s", "elapsed_s", "died_s", "oom_kills", "served": [[s, count]]}}"""
+    return {
+        run.cell.arm.key: {
+            "free": late.free_rate(run),
+            "limited": late.limited_rate(run),
+            "limit_s": late.limit_s(run),
+            "elapsed_s": run.elapsed_s,
+            "died_s": min(run.died.values(), default=None),
+            "by_host": run.by_host,
+            "oom_kills": run.oom_kills,
+            "wall_s": round(run.wall_s, 1),
+            "served": [[round(t_s, 3), count] for t_s, count in run.meters.get("served", [])],
+        }
+        for run in runs
+    }
+
+
+def check(runs: Sequence[Run], *, counted: bool) -> list[Gate]:
+    """With the limit, the policy does what `never` does; ratios only by instruction-counted time."""
+    found = {run.cell.arm.key: run for run in runs}
+    if not counted or not {"never", "mthp_ext"} <= set(found):
+        return []
+    name, bound = "limit under load: rps of mthp_ext / never from then on", ">= 0.95"
+    if any(found[arm].by_host for arm in ("never", "mthp_ext")):
+        return [unjudged(name, bound, "because the clock of this machine stopped a run")]
+    mine, its = (late.limited_rate(found[arm]) for arm in ("mthp_ext", "never"))
+    return [gate(name, mine / its if mine is not None and its else None, bound)]
