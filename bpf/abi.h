@@ -84,6 +84,8 @@ struct mthp_tunables {
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 count_host;	/* 1: the machine is the root's limit */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
+	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
+	__u32 pad;
 };
 
 /* What was decided for one reason, and by what. */

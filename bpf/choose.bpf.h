@@ -92,6 +92,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		mthp_kept_facts(&f, state);
 	} else {
 		mthp_new_facts(cgrp, &f);
+		f.populated = 1;
 	}
 	/* A scan a moment earlier may have found no process. */
 	if (reason == BPF_MTHP_FAULT)

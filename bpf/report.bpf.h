@@ -80,7 +80,8 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 						const struct mthp_tunables *t)
 {
 	r->memory_bytes = f->memory_bytes;
-	r->memory_known = f->memory_known;
+	/* Only that rule has it looked at. */
+	r->memory_known = f->memory_known && (t->rules & MTHP_RULE(SMALL));
 	r->pressure = f->pressure;
 	r->room_bytes = f->room_bytes;
 	r->stall_ns = state ? state->stall.stall_ns : 0;

@@ -156,7 +156,9 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	} else {
 		if (!state->stall.seen)
 			inherited = mthp_inherited_pressure(cgrp);
-		total = bpf_cgroup_stall(cgrp, bpf_core_enum_value(enum psi_states, PSI_MEM_FULL));
+		total = bpf_cgroup_stall(cgrp, t->some_stall ?
+				bpf_core_enum_value(enum psi_states, PSI_MEM_SOME) :
+				bpf_core_enum_value(enum psi_states, PSI_MEM_FULL));
 		now = bpf_ktime_get_ns();
 		mthp_stall_step(&state->stall, now, total, inherited, t);
 	}

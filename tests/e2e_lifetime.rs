@@ -225,7 +225,7 @@ fn status_shows_policy_settings_and_decisions() {
         "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 2, "room_factor": 512,
         "cap_bytes": {"fault": MIB, "swapin": MIB, "khugepaged": MIB, "collapse": MIB, "reclaim": MIB},
         "bind": ["advised", "collapse", "khugepaged"],
-        "max_hold": 8, "sample_every": 4, "count_machine": true, "spare_cache": false,
+        "max_hold": 8, "sample_every": 4, "count_machine": true, "spare_cache": false, "some_stall": false,
     });
     assert_eq!(policy["settings"], expected);
     let line = status_of(&group);

@@ -300,6 +300,17 @@ fn each_of_many_cgroups_is_scanned() {
     });
 }
 
+#[test]
+#[ignore = "needs the lab's VM"]
+fn some_stall_counts_if_asked() {
+    world();
+    let group = Group::new("some");
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--set", "some-stall=1"]]));
+    let worker = stall(&group);
+    ext.decision(&group, "pressure");
+    drop(relieve(&group, worker));
+}
+
 /// Status and file are read one after the other, while nothing stalls.  All of it is on
 /// one processor: of two the kernel takes the mean by how busy they were, and the file's
 /// is over other spans of time than a flush's.

@@ -93,11 +93,12 @@ SWEEPS: Mapping[str, Sweep] = {
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
     "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
+    "some-stall": Sweep("0", ("1",), ("redis/bgsave-high", "hostpressure/node", "cpus/threads")),
     "sample-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
 }
 """Option of `mthp_ext run` -> its sweep."""
 
-MEASURED_ONLY = ("max-hold", "sample-every")
+MEASURED_ONLY = ("max-hold", "sample-every", "some-stall")
 """Those that only `--set` knows."""
 
 

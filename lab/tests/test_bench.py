@@ -37,7 +37,7 @@ from lab.report import parts
 from lab.testing import bench as bench_tests
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, often, one, table
 from lab.tests.test_demo import _Checker
-from lab.tests.test_docs_commands import table_of_options
+from lab.tests.test_docs_commands import defaults_of_options, table_of_options
 
 
 class RegretTest(unittest.TestCase):
@@ -466,6 +466,13 @@ class VariantTest(unittest.TestCase):
             for word in (word for word in arm.policy or () if "=" in word):
                 self.assertIn(word.partition("=")[0], measured)
         self.assertEqual(measured, table_of_options(measured=True))
+
+    def test_sweeps_know_the_defaults_of_the_table(self) -> None:
+        defaults = defaults_of_options()
+        self.assertGreater(len(variants.SWEEPS), 8)
+        for option, sweep in variants.SWEEPS.items():
+            self.assertEqual(sweep.default, defaults[option], option)
+            self.assertNotIn(sweep.default, sweep.values, option)
 
     def test_a_rule_that_changes_nothing_is_found_out(self) -> None:
         case = CI["roomy/files"]

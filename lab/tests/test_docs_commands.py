@@ -43,11 +43,24 @@ def simple(command: str) -> Iterator[list[str]]:
             yield words
 
 
+def rows_of_options() -> list[str]:
+    """The rows of the table in src/model/options.rs."""
+    return (REPO / "src" / "model" / "options.rs").read_text().split("    Opt {\n")[1:]
+
+
+def _column(row: str, name: str) -> str:
+    match = re.search(rf'^        {name}: "([^"]+)"', row, re.MULTILINE)
+    return match[1] if match else ""
+
+
 def table_of_options(*, measured: bool = False) -> set[str]:
-    """The options of src/model/options.rs: the public ones, or those that are there to be measured."""
-    rows = (REPO / "src" / "model" / "options.rs").read_text().split("    Opt {\n")[1:]
-    names = {match[1]: "lab: true" in row for row in rows if (match := re.search(r'name: "([a-z-]+)"', row))}
-    return {name for name, lab in names.items() if lab == measured}
+    """The options of the table: the public ones, or those that are there to be measured."""
+    return {_column(row, "name") for row in rows_of_options() if ("lab: true" in row) == measured}
+
+
+def defaults_of_options() -> dict[str, str]:
+    """Option -> default, as it is written."""
+    return {_column(row, "name"): _column(row, "default") for row in rows_of_options()}
 
 
 class Known:

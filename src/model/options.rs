@@ -80,7 +80,7 @@ const BIND: &[(&str, Bind)] = &[
 ];
 
 /// The table.
-pub static OPTIONS: [Opt; 12] = [
+pub static OPTIONS: [Opt; 13] = [
     Opt {
         name: "threshold",
         word: "TIME",
@@ -224,6 +224,17 @@ pub static OPTIONS: [Opt; 12] = [
         rules: &[Rule::Room],
         lab: true,
         field: Field::U32(|t| &mut t.spare_cache),
+    },
+    Opt {
+        name: "some-stall",
+        word: "0|1",
+        unit: Unit::Switch,
+        range: Some(("0", "1")),
+        default: "0",
+        help: "Stall of some tasks counts as pressure, and not only that of all",
+        rules: &[Rule::Pressure],
+        lab: true,
+        field: Field::U32(|t| &mut t.some_stall),
     },
 ];
 
@@ -495,7 +506,7 @@ mod tests {
         assert_eq!((t.min_memory, t.sparse_bytes), (8 << 20, 64 << 20));
         assert_eq!((t.limit_share, t.room_factor), (512, 1024));
         assert_eq!((t.max_hold, t.sample_mask), (64, 15));
-        assert_eq!((t.count_host, t.spare_cache), (1, 1));
+        assert_eq!((t.count_host, t.spare_cache, t.some_stall), (1, 1, 0));
         assert_eq!(t.bind, Bind::MTHP_BIND_KHUGEPAGED);
         assert_eq!(t.cap[1..], [abi::NO_CAP; NR_REASONS - 1]);
         assert_eq!((t.page_shift, t.largest_pages), (12, 512));
@@ -572,6 +583,7 @@ mod tests {
                 Unit::Set(_) => "collapse",
                 Unit::Time => "200ms",
                 Unit::Size => "1M",
+                Unit::Switch if option.default == "0" => "1",
                 Unit::Switch => "0",
                 _ => "2",
             };

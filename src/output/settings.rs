@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::why;
 use crate::model::abi::{Bind, Tunables};
 use crate::model::options::{OPTIONS, Opt};
 use crate::model::rule::{Rule, Rules};
@@ -78,13 +79,15 @@ fn sentence(rule: Rule, t: &Tunables) -> Option<String> {
         "base pages on fault"
     };
     Some(match rule {
-        Rule::Pressure if t.max_hold == 1 => {
-            "base pages from {threshold} of full stall in {window}; ends after one calm window"
-                .to_owned()
-        }
-        Rule::Pressure => "base pages from {threshold} of full stall in {window}; \
-                           ends after 1 to {max-hold} calm windows"
-            .to_owned(),
+        Rule::Pressure => format!(
+            "base pages from {{threshold}} of {} stall in {{window}}; {}",
+            why::stall(t),
+            if t.max_hold == 1 {
+                "ends after one calm window"
+            } else {
+                "ends after 1 to {max-hold} calm windows"
+            }
+        ),
         Rule::Small if t.min_memory == 0 => "off".to_owned(),
         Rule::Small => format!("{empty} below {{min-memory}} of anon+shmem"),
         Rule::Sparse if t.sparse_bytes == 0 => "off".to_owned(),
@@ -139,12 +142,13 @@ mod tests {
             min_memory: 0,
             sparse_bytes: 0,
             max_hold: 1,
+            some_stall: 1,
             cap: [4; 6],
             bind: Bind(3),
             ..tunables()
         });
         for part in [
-            "ends after one calm window\n",
+            "100ms of some stall in 1s; ends after one calm window\n",
             "small:     off\n",
             "sparse:    off\n",
             "cap:       at most 64K\n",

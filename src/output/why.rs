@@ -112,12 +112,22 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
     }
 }
 
+/// The stall that counts: of all tasks, or of some.
+pub fn stall(tunables: &Tunables) -> &'static str {
+    if tunables.some_stall == 0 {
+        "full"
+    } else {
+        "some"
+    }
+}
+
 fn pressure(record: &Record, t: &Tunables) -> String {
     let measured = match record.elapsed_ns {
         0 => "taken over from the cgroup above".to_owned(),
         elapsed => format!(
-            "{} of full stall in {} (threshold {} in {})",
+            "{} of {} stall in {} (threshold {} in {})",
             show_duration(record.stall_ns),
+            stall(t),
             show_duration(elapsed),
             show_duration(t.threshold_ns),
             show_duration(t.window_ns)
