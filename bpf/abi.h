@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d740009,	/* "mt", 9 */
+	MTHP_ABI = 0x6d74000a,	/* "mt", 10 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -59,7 +59,6 @@ enum mthp_rule {
 enum mthp_bind {
 	MTHP_BIND_ADVISED = 1,		/* all rules: MADV_HUGEPAGE memory */
 	MTHP_BIND_COLLAPSE = 2,		/* all rules: forced collapse */
-	MTHP_BIND_KHUGEPAGED = 4,	/* small and sparse: khugepaged */
 };
 
 /* Set by mthp_ext before load and constant from then on: src/model/options.rs has the table. */
@@ -85,7 +84,7 @@ struct mthp_tunables {
 	__u32 count_host;	/* 1: the machine is the root's limit */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
-	__u32 pad;
+	__u32 bind_khugepaged;	/* an option: 1: small and sparse hold for khugepaged too */
 };
 
 /* What was decided for one reason, and by what. */

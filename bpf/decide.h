@@ -158,7 +158,7 @@ static __always_inline __u64 mthp_up_to(__u32 order)
 static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct mthp_tunables *t)
 {
 	return reason == BPF_MTHP_FAULT || reason == BPF_MTHP_COLLAPSE ||
-	       (reason == BPF_MTHP_KHUGEPAGED && (t->bind & MTHP_BIND_KHUGEPAGED));
+	       (reason == BPF_MTHP_KHUGEPAGED && t->bind_khugepaged);
 }
 
 /*

@@ -209,7 +209,7 @@ static void check_wasters(struct mthp_facts facts)
 			[BPF_MTHP_RECLAIM] = MTHP_ALL_ORDERS,
 		};
 
-		t.bind = fills ? MTHP_BIND_KHUGEPAGED : 0;
+		t.bind_khugepaged = fills;
 		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			facts.reason = reason;
 			CHECK(decide(&facts, &t) == expected[reason], "reason %u", reason);

@@ -114,9 +114,13 @@ fn a_small_cgroup_is_collapsed_by_khugepaged() {
 /// megabytes.
 #[test]
 #[ignore = "needs the lab's VM"]
-fn khugepaged_is_bound_in_small_cgroups_unless_bind_leaves_it_out() {
+fn khugepaged_is_bound_in_small_cgroups_unless_it_is_freed() {
     world();
-    for (bind, huge) in [(&[][..], 0), (&["--bind", "none"], 4 * MIB)] {
+    for (bind, huge) in [
+        (&[][..], 0),
+        (&["--bind", "advised,collapse"], 0),
+        (&["--bind-khugepaged", "0"], 4 * MIB),
+    ] {
         let group = Group::new("small");
         let _ext = Ext::run(&group, bind);
         let mut worker = Worker::new(&group);

@@ -59,7 +59,8 @@ static inline struct mthp_tunables nasty_tunables(void)
 	t.page_shift = page_shifts[random_u64() % 3];
 	for (int reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
 		t.cap[reason] = random_u64() % 66;
-	t.bind = random_u64() % 8;
+	t.bind = random_u64() % 4;
+	t.bind_khugepaged = random_u64() % 2;
 	t.min_memory = nasty_u64();
 	t.room_factor = nasty_u64();
 	t.sparse_bytes = nasty_u64();

@@ -112,7 +112,7 @@ mod tests {
             "{out}"
         );
         assert!(
-            out.contains("    rules: pressure, small, cap\n    bind: none\n"),
+            out.contains("    rules: pressure, small, cap\n    bind-khugepaged: 0\n"),
             "{out}"
         );
     }

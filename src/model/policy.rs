@@ -165,7 +165,6 @@ fn written(value: &DeValue<'_>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::abi::Bind;
     use crate::model::options;
     use crate::model::orders::Sizes;
 
@@ -211,8 +210,8 @@ mod tests {
         let reactive = made("reactive");
         assert_eq!((reactive.min_memory, reactive.max_hold), (16 << 20, 1));
         assert_eq!(
-            reactive.bind,
-            Bind(0),
+            reactive.bind_khugepaged,
+            0,
             "khugepaged is free to collapse later"
         );
         assert_eq!(made("database").cap[1..4], [4, 0, 0]);

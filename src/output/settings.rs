@@ -73,7 +73,7 @@ fn binds(tunables: &Tunables, what: Bind) -> bool {
 
 /// A rule in words; `None` for a cap that there is not.
 fn sentence(rule: Rule, t: &Tunables) -> Option<String> {
-    let empty = if binds(t, Bind::MTHP_BIND_KHUGEPAGED) {
+    let empty = if t.bind_khugepaged != 0 {
         "base pages on fault and by khugepaged"
     } else {
         "base pages on fault"
@@ -185,6 +185,6 @@ mod tests {
         let settings = serde_json::to_value(Settings::from(&tunables())).unwrap();
         assert_eq!(settings.as_object().unwrap().len(), OPTIONS.len());
         assert_eq!(settings["threshold_us"], 100_000);
-        assert_eq!(settings["bind"], serde_json::json!(["khugepaged"]));
+        assert_eq!(settings["bind_khugepaged"], true);
     }
 }
