@@ -244,6 +244,8 @@ mod tests {
             &["--cap", "63"],
             &["--cap", "collapse=64K"],
             &["--policy", "fixed"],
+            &["--policy", "headroom", "--min-memory", "64M"],
+            &["--policy", "fixed", "--cap", "4K", "--window", "2s"],
             &["--policy", "none"],
             &["--policy", "/proc/none/a.toml"],
             &["--set", "window=1s"],

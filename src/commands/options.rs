@@ -98,8 +98,8 @@ pub fn page() -> String {
          # Options\n\n\
          Each option has one name: `--NAME` of `mthp_ext run`, the key in a [policy's\n\
          file](policies.md#a-policy-of-your-own), and in the settings that `mthp_ext status` shows. A value on the\n\
-         command line comes before the policy's, and the policy's before the default. When to change one is in\n\
-         [policies](policies.md#options-worth-changing).\n\n\
+         command line overrides the policy's, and the policy's the default. One that belongs to no rule of the\n\
+         policy is an error. When to change one is in [policies](policies.md#options-worth-changing).\n\n\
          {}\n\
          ## For measuring alone\n\n\
          Constants of the rules. `mthp_ext run --set NAME=VALUE` sets one; nobody should have to.\n\n\

@@ -12,7 +12,7 @@ use super::caps::Caps;
 use super::orders::Sizes;
 use super::policy::Policy;
 use super::reason::NR_REASONS;
-use super::rule::Rule;
+use super::rule::{Rule, Rules};
 use super::units;
 
 /// What is counted, and so how a value is written.
@@ -254,6 +254,11 @@ impl Opt {
         OPTIONS.iter().find(|option| option.name == name)
     }
 
+    /// Has it a meaning for a policy with these rules?
+    pub fn belongs_to(&self, rules: Rules) -> bool {
+        self.rules.is_empty() || self.rules.iter().any(|rule| rules.has(*rule))
+    }
+
     /// Reads a value.
     ///
     /// # Errors
@@ -450,7 +455,20 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
             units::show_duration(t.window_ns)
         ));
     }
-    // A cap that would bind nothing is a mistake, and nobody would notice it.
+    // What would bind nothing is a mistake, and nobody would notice it.
+    for option in &OPTIONS {
+        let wanted = given.of(option).or_else(|| policy.values.of(option));
+        if wanted.is_some() && !option.belongs_to(policy.rules) {
+            let rules: Vec<&str> = option.rules.iter().map(|rule| rule.name()).collect();
+            return Err(format!(
+                "{} has no effect without the rule {}, which policy {} does not have: \
+                 leave the option out, or take a policy with that rule.",
+                option.name,
+                rules.join(" or "),
+                policy.name
+            ));
+        }
+    }
     let caps = OPTIONS.iter().find_map(|option| {
         match given.of(option).or_else(|| policy.values.of(option)) {
             Some(Value::Caps(caps)) => Some(caps),
@@ -475,11 +493,14 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
 /// # Errors
 /// None: a test reads every default.
 pub fn defaults(sizes: &Sizes) -> Result<Tunables, String> {
-    let policy = Policy {
+    tunables(&with_every_rule(), &Values::default(), sizes)
+}
+
+fn with_every_rule() -> Policy {
+    Policy {
         rules: Rule::ALL.into_iter().collect(),
         ..Policy::default()
-    };
-    tunables(&policy, &Values::default(), sizes)
+    }
 }
 
 #[cfg(test)]
@@ -563,7 +584,7 @@ mod tests {
                 let option = Opt::named(name).unwrap();
                 values.add(option, option.parse(text).unwrap());
             }
-            tunables(&Policy::default(), &values, &X86)
+            tunables(&with_every_rule(), &values, &X86)
         };
         assert!(
             given(&[("threshold", "2s")])
@@ -584,6 +605,40 @@ mod tests {
         }
         let last = given(&[("min-memory", "1M"), ("min-memory", "2M")]).unwrap();
         assert_eq!(last.min_memory, 2 << 20, "the last one counts");
+    }
+
+    /// Each option with a rule, given to a policy that lacks it: on the command line, and in
+    /// its file.
+    #[test]
+    fn an_option_without_its_rule_is_refused() {
+        let mut refused = 0;
+        for option in OPTIONS.iter().filter(|option| !option.rules.is_empty()) {
+            let mut values = Values::default();
+            values.add(option, option.parse(option.default).unwrap());
+            let without = Policy {
+                name: "mine".to_owned(),
+                rules: Rule::ALL
+                    .into_iter()
+                    .filter(|rule| !option.rules.contains(rule))
+                    .collect(),
+                ..Policy::default()
+            };
+            let in_file = Policy {
+                values: values.clone(),
+                ..without.clone()
+            };
+            for result in [
+                tunables(&without, &values, &X86),
+                tunables(&in_file, &Values::default(), &X86),
+            ] {
+                let said = result.unwrap_err();
+                assert!(said.starts_with(option.name), "{said}");
+                assert!(said.contains("policy mine"), "{said}");
+            }
+            assert!(tunables(&with_every_rule(), &values, &X86).is_ok());
+            refused += 1;
+        }
+        assert_eq!(refused, OPTIONS.len() - 2, "bind and sample-every are everybody's");
     }
 
     #[test]

@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn values_are_written_as_suits_them() {
-        let text = "about = 'x'\nrules = ['cap', 'room']\nlimit-share = 25\nmin-memory = '1M'\n\
+        let text = "about = 'x'\nrules = ['cap', 'room', 'small', 'pressure']\nlimit-share = 25\nmin-memory = '1M'\n\
                     bind = ['advised', 'collapse']\nspare-cache = false\n\
                     cap = { fault = '64K', swapin = '4K' }\n";
         let policy = Policy::parse("a", text).unwrap();
