@@ -23,7 +23,7 @@ use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Thp};
 use crate::model::abi::{self, Tunables};
 use crate::model::orders::Sizes;
-use crate::model::rule::Rule;
+use crate::model::options::SCANS;
 use crate::output::log::{End, Line, Log};
 use crate::output::why::Level;
 
@@ -74,7 +74,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let carrier = Carrier::probe()?;
     carrier.require_hook()?;
     let pressure_file = psi::file_of(&root.path, &root.mount);
-    let scans = policy.rules.has(Rule::Pressure);
+    let scans = policy.rules.has(SCANS);
     if scans && !psi::available(&pressure_file) {
         return Err(Error::NoPsi {
             policy: policy.name,

@@ -23,7 +23,8 @@ use super::cgroup::Cgroup;
 use super::links;
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Tunables, Walk};
-use crate::model::rule::{Rule, Rules};
+use crate::model::options::SCANS;
+use crate::model::rule::Rules;
 
 /// What is loaded: the programs of an object, as a policy says.
 pub struct Wanted<'a> {
@@ -255,7 +256,7 @@ fn mismatch(policy: &str, what: &str) -> Error {
 
 /// Writes the constants.  An object of one's own may do without them.
 fn set_tunables(open: &mut OpenObject, wanted: &Wanted<'_>) -> Result<()> {
-    let scans = Rules(wanted.tunables.rules).has(Rule::Pressure);
+    let scans = Rules(wanted.tunables.rules).has(SCANS);
     for mut program in open.progs_mut() {
         if program.name() == abi::SCAN_PROG && !scans {
             program.set_autoload(false);

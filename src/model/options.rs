@@ -394,6 +394,9 @@ fn names(bits: &'static [(&'static str, Bind)], value: u64) -> Vec<&'static str>
     on.map(|(name, _)| *name).collect()
 }
 
+/// The rule that brings the scan: it is loaded, and PSI needed, for policies that have it.
+pub const SCANS: Rule = Rule::Pressure;
+
 /// Values that were given, by a policy or by the user.
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<(&'static str, Value)>);
@@ -468,6 +471,19 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
                 policy.name
             ));
         }
+    }
+    // Only the scan sees memory without its page cache, and what a process has left behind.
+    let scanned = [Rule::Small, Rule::Sparse].into_iter();
+    let without_scan = scanned.filter(|rule| policy.rules.has(*rule) && !policy.rules.has(SCANS));
+    if let Some(rule) = without_scan.into_iter().next() {
+        return Err(format!(
+            "the rule {} needs the scan, which comes with the rule {}: add {} to the rules, \
+             or take {} away. Neither runs without PSI; room and cap do.",
+            rule.name(),
+            SCANS.name(),
+            SCANS.name(),
+            rule.name()
+        ));
     }
     let caps = OPTIONS.iter().find_map(|option| {
         match given.of(option).or_else(|| policy.values.of(option)) {
@@ -639,6 +655,31 @@ mod tests {
             refused += 1;
         }
         assert_eq!(refused, OPTIONS.len() - 2, "bind and sample-every are everybody's");
+    }
+
+    /// Every set of rules is either whole, or refused by name.
+    #[test]
+    fn small_and_sparse_come_with_the_scan() {
+        for bits in 1..1u32 << Rule::ALL.len() {
+            // Bit n is rule n, and there is no rule 0.
+            let rules = Rules(bits << 1);
+            let policy = Policy {
+                rules,
+                ..Policy::default()
+            };
+            let mut values = Values::default();
+            if rules.has(Rule::Cap) {
+                let cap = Opt::named("cap").unwrap();
+                values.add(cap, cap.parse("64K").unwrap());
+            }
+            let unscanned = !rules.has(Rule::Pressure)
+                && (rules.has(Rule::Small) || rules.has(Rule::Sparse));
+            let result = tunables(&policy, &values, &X86);
+            assert_eq!(result.is_err(), unscanned, "{rules:?}");
+            if let Err(said) = result {
+                assert!(said.contains("add pressure to the rules"), "{said}");
+            }
+        }
     }
 
     #[test]
