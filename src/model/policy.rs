@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::options::{OPTIONS, Opt, Values};
+use super::options::{OPTIONS, Opt, Unit, Values};
 use super::rule::{Rule, Rules};
 
 /// The policies that are built in: name, and text of the file.
@@ -88,7 +88,7 @@ impl Policy {
                 (name, value) => {
                     let option =
                         Opt::named(name).ok_or_else(|| mistake(key.span().start, unknown(name)))?;
-                    let text = written(value).map_err(wrong)?;
+                    let text = written(option.unit, value).map_err(wrong)?;
                     policy
                         .values
                         .add(option, option.parse(&text).map_err(wrong)?);
@@ -136,21 +136,22 @@ fn rules(value: &DeValue<'_>) -> Result<Rules, String> {
     list.iter().map(|item| one(item.get_ref())).collect()
 }
 
-/// A value as it would stand on the command line.
-fn written(value: &DeValue<'_>) -> Result<String, String> {
-    let plain = |value: &DeValue<'_>| match value {
-        DeValue::String(text) => Ok(text.to_string()),
-        DeValue::Integer(number) => Ok(number.to_string()),
-        DeValue::Boolean(on) => Ok(u8::from(*on).to_string()),
-        other => Err(format!("is no value: {}", other.type_str())),
-    };
-    match value {
-        DeValue::Array(items) if items.is_empty() => Ok("none".to_owned()),
-        DeValue::Array(items) => {
-            let items: Result<Vec<_>, _> = items.iter().map(|i| plain(i.get_ref())).collect();
-            Ok(items?.join(","))
+/// A value as it would stand on the command line.  Each unit takes what TOML has for it, and
+/// nothing else: a boolean is no number.
+fn written(unit: Unit, value: &DeValue<'_>) -> Result<String, String> {
+    match (unit, value) {
+        (Unit::Switch, DeValue::Boolean(on)) => Ok(u8::from(*on).to_string()),
+        (Unit::Set(_), DeValue::Array(items)) if items.is_empty() => Ok("none".to_owned()),
+        (Unit::Set(_), DeValue::Array(items)) => {
+            let name = |item: &toml::Spanned<DeValue<'_>>| match item.get_ref() {
+                DeValue::String(name) => Ok(name.to_string()),
+                other => Err(format!("must be a list of names: {}", other.type_str())),
+            };
+            let names: Result<Vec<_>, _> = items.iter().map(name).collect();
+            Ok(names?.join(","))
         }
-        DeValue::Table(table) => {
+        (Unit::Caps, DeValue::Table(table)) if table.is_empty() => Ok("none".to_owned()),
+        (Unit::Caps, DeValue::Table(table)) => {
             let pair = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
                 let key: &std::borrow::Cow<'_, str> = key.get_ref();
                 plain(value.get_ref()).map(|value| format!("{key}={value}"))
@@ -158,7 +159,18 @@ fn written(value: &DeValue<'_>) -> Result<String, String> {
             let pairs: Result<Vec<_>, _> = table.iter().map(pair).collect();
             Ok(pairs?.join(","))
         }
-        value => plain(value),
+        (_, value) => plain(value),
+    }
+}
+
+/// A text or a whole number, in whatever base it stands.
+fn plain(value: &DeValue<'_>) -> Result<String, String> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map(|number| number.to_string())
+            .map_err(|_| format!("has '{number}', which is too large")),
+        other => Err(format!("is no value: {}", other.type_str())),
     }
 }
 
@@ -274,5 +286,38 @@ mod tests {
         );
         assert_eq!((t.cap[1], t.cap[2], t.cap[3]), (4, 0, 63));
         assert_eq!(t.bind.0, 3);
+    }
+
+    /// `true` is no 1, and a list no text: what is meant is asked, not guessed.
+    #[test]
+    fn each_unit_takes_its_own_kind_of_value() {
+        let read = |line: &str| {
+            let rules = "'pressure', 'small', 'sparse', 'room', 'cap'";
+            let text = format!("about = 'x'\nrules = [{rules}]\n{line}\n");
+            Policy::parse("a", &text)
+                .map(|policy| options::tunables(&policy, &Values::default(), &X86).unwrap())
+        };
+        for line in [
+            "room-factor = true",
+            "min-memory = true",
+            "limit-share = true",
+            "min-memory = ['1M']",
+            "limit-share = { fault = 1 }",
+            "window = 1979-05-27",
+            "cap = ['64K']",
+            "bind = { advised = 1 }",
+            "bind = [1]",
+            "spare-cache = 2",
+            "room-factor = -1",
+        ] {
+            let mistake = read(line).unwrap_err();
+            assert_eq!(mistake.line, 3, "{line}: {mistake:?}");
+        }
+        assert_eq!(read("room-factor = 0x40").unwrap().room_factor, 64);
+        assert_eq!(read("room-factor = 0o100").unwrap().room_factor, 64);
+        assert_eq!(read("room-factor = 1_024").unwrap().room_factor, 1024);
+        assert_eq!(read("spare-cache = 0").unwrap().spare_cache, 0);
+        assert_eq!(read("spare-cache = false").unwrap().spare_cache, 0);
+        assert_eq!(read("bind = 'advised'").unwrap().bind.0, 1);
     }
 }
