@@ -29,7 +29,7 @@ pub enum Error {
     /// A policy's file has a mistake.
     #[error(
         "{place}: {what}. \
-         The file of a policy has `about`, `rules`, and options of `mthp_ext options`: correct that line."
+         The file of a policy has `about`, `rules`, and options of `mthp_ext options`: correct it there."
     )]
     Policy {
         /// File and line.

@@ -12,7 +12,7 @@ use crate::errors::{EXIT_CODES, Error, Result};
 use crate::model::abi::Tunables;
 use crate::model::options;
 use crate::model::orders::Sizes;
-use crate::model::policy::{BUILT_IN, ENDING, Policy};
+use crate::model::policy::{BUILT_IN, ENDING, Mistake, Policy};
 
 /// Where policies are looked for first.
 const DIRECTORY: &str = "/etc/mthp_ext/policies";
@@ -119,6 +119,28 @@ pub struct RunArgs {
     pub json: bool,
 }
 
+/// A mistake in `file`, or without any in what the user gave.
+fn wrong(file: Option<&Path>, mistake: Mistake) -> Error {
+    let what = mistake.what;
+    let Some(file) = file else {
+        return Error::Usage(format!("{what}."));
+    };
+    let place = match mistake.line {
+        Some(line) => format!("{}:{line}", file.display()),
+        None => file.display().to_string(),
+    };
+    Error::Policy { place, what }
+}
+
+/// Do the values of a policy go together, whatever the user may give beside them?
+///
+/// # Errors
+/// [`Error::Policy`].
+pub fn check(policy: &Policy) -> Result<()> {
+    let file = policy.file.as_deref();
+    options::sound(policy).map_err(|mistake| wrong(file, mistake))
+}
+
 /// Reads the file of a policy.
 ///
 /// # Errors
@@ -132,10 +154,7 @@ pub fn read_policy(file: &Path) -> Result<Policy> {
             file.display()
         ))
     })?;
-    let policy = Policy::parse(&name, &text).map_err(|mistake| Error::Policy {
-        place: format!("{}:{}", file.display(), mistake.line),
-        what: mistake.what,
-    })?;
+    let policy = Policy::parse(&name, &text).map_err(|mistake| wrong(Some(file), mistake))?;
     Ok(Policy {
         file: Some(file.to_owned()),
         ..policy
@@ -158,10 +177,7 @@ pub fn policy(word: &str, directory: &Path) -> Result<Policy> {
     }
     match Policy::built_in(word) {
         Some(Ok(policy)) => Ok(policy),
-        Some(Err(mistake)) => Err(Error::Policy {
-            place: format!("policies/{word}.{ENDING}:{}", mistake.line),
-            what: mistake.what,
-        }),
+        Some(Err(mistake)) => Err(wrong(Some(&Policy::path_in("policies".as_ref(), word)), mistake)),
         None => {
             let known: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             Err(Error::Usage(format!(
@@ -181,8 +197,12 @@ impl RunArgs {
     /// [`Error::Usage`] or [`Error::Policy`].
     pub fn resolve(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
         let policy = policy(&self.policy, &self.policies)?;
-        let tunables =
-            options::tunables(&policy, &self.given.values, sizes).map_err(Error::Usage)?;
+        let tunables = options::tunables(&policy, &self.given.values, sizes);
+        // Without a line it is not the file's fault alone.
+        let tunables = tunables.map_err(|mistake| {
+            let file = policy.file.as_deref().filter(|_| mistake.line.is_some());
+            wrong(file, mistake)
+        })?;
         Ok((policy, tunables))
     }
 }
@@ -275,6 +295,15 @@ mod tests {
         assert_eq!(error.code(), 2);
         let place = format!("{}:4: ", file.display());
         assert!(error.to_string().contains(&place), "{error}");
+        // It takes two keys, one of them the default: still the file's.
+        let text = "about = 'of our own'\nrules = ['pressure']\nthreshold = '2s'\n";
+        std::fs::write(&file, text).unwrap();
+        let path = file.to_str().unwrap();
+        assert_eq!(run(&["--policy", path]).unwrap_err(), 2);
+        assert!(run(&["--policy", path, "--window", "2s"]).is_ok());
+        let error = check(&read_policy(&file).unwrap()).unwrap_err();
+        let place = format!("{}:3: threshold", file.display());
+        assert!(error.to_string().starts_with(&place), "{error}");
     }
 
     #[test]

@@ -65,7 +65,11 @@ fn all(directory: &Path) -> Result<Vec<Shown>> {
         own.into_iter()
             .filter(|name| Policy::built_in(name).is_none()),
     );
-    let shown = |name: &String| cli::policy(name, directory).map(Shown::from);
+    let shown = |name: &String| {
+        let policy = cli::policy(name, directory)?;
+        cli::check(&policy)?;
+        Ok(Shown::from(policy))
+    };
     names.iter().map(shown).collect()
 }
 

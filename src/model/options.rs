@@ -10,7 +10,7 @@ use serde_json::json;
 use super::abi::{self, Bind, Tunables};
 use super::caps::Caps;
 use super::orders::Sizes;
-use super::policy::Policy;
+use super::policy::{Mistake, Policy};
 use super::reason::NR_REASONS;
 use super::rule::{Rule, Rules};
 use super::units;
@@ -397,22 +397,39 @@ fn names(bits: &'static [(&'static str, Bind)], value: u64) -> Vec<&'static str>
 /// The rule that brings the scan: it is loaded, and PSI needed, for policies that have it.
 pub const SCANS: Rule = Rule::Pressure;
 
+/// A value that was given, by a policy or by the user.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    name: &'static str,
+    value: Value,
+    /// The line of the policy's file.
+    line: Option<usize>,
+}
+
 /// Values that were given, by a policy or by the user.
 #[derive(Clone, Debug, Default)]
-pub struct Values(Vec<(&'static str, Value)>);
+pub struct Values(Vec<Given>);
 
 impl Values {
     /// One more; the last one counts.
     pub fn add(&mut self, option: &'static Opt, value: Value) {
-        self.0.push((option.name, value));
+        self.add_from(option, value, None);
+    }
+
+    /// The same of a line of a policy's file.
+    pub fn add_from(&mut self, option: &'static Opt, value: Value, line: Option<usize>) {
+        let name = option.name;
+        self.0.push(Given { name, value, line });
+    }
+
+    fn last(&self, option: &Opt) -> Option<&Given> {
+        let mut given = self.0.iter().rev();
+        given.find(|given| given.name == option.name)
     }
 
     /// The value of an option, if it was given.
     pub fn of(&self, option: &Opt) -> Option<Value> {
-        let mut given = self.0.iter().rev();
-        given
-            .find(|(name, _)| *name == option.name)
-            .map(|(_, value)| *value)
+        self.last(option).map(|given| given.value)
     }
 
     /// Each option that was given, in the order of the table.
@@ -426,36 +443,85 @@ impl Values {
 /// The constants of a policy: the table's, then the policy's, then those given.
 ///
 /// # Errors
-/// Values that are each fine but do not go together.
-pub fn tunables(policy: &Policy, given: &Values, sizes: &Sizes) -> Result<Tunables, String> {
-    let mut t = Tunables {
-        abi: abi::ABI,
-        rules: policy.rules.0,
+/// Values that are each fine but do not go together; with a line, if the policy's file has them.
+pub fn tunables(policy: &Policy, given: &Values, sizes: &Sizes) -> Result<Tunables, Mistake> {
+    let machine = Tunables {
         page_shift: sizes.page_shift,
         largest_pages: 1 << sizes.largest(),
         ..Tunables::default()
     };
+    let t = filled(policy, given, machine)?;
+    // A file may leave the cap to the user.
+    if policy.rules.iter().eq([Rule::Cap]) && caps(policy, given).is_none() {
+        return Err(Mistake {
+            line: None,
+            what: format!(
+                "policy {} has no cap and would narrow nothing: add a cap",
+                policy.name
+            ),
+        });
+    }
+    Ok(t)
+}
+
+/// Do the values of a policy's file go together?
+///
+/// # Errors
+/// The first mistake.
+pub fn sound(policy: &Policy) -> Result<(), Mistake> {
+    // No check depends on the machine.
+    filled(policy, &Values::default(), Tunables::default()).map(|_| ())
+}
+
+/// The constants of `machine`, with those of the options.
+fn filled(policy: &Policy, given: &Values, machine: Tunables) -> Result<Tunables, Mistake> {
+    let mut t = Tunables {
+        abi: abi::ABI,
+        rules: policy.rules.0,
+        ..machine
+    };
     abi::set_text(&mut t.policy, &policy.name);
     for option in &OPTIONS {
         let value = given.of(option).or_else(|| policy.values.of(option));
-        option.set(
-            &mut t,
-            value.map_or_else(|| option.parse(option.default), Ok)?,
-        );
+        let value = value.map_or_else(|| option.parse(option.default), Ok);
+        option.set(&mut t, value.map_err(|what| Mistake { line: None, what })?);
     }
     check(policy, given, &t)?;
     Ok(t)
 }
 
+fn caps(policy: &Policy, given: &Values) -> Caps {
+    let caps = OPTIONS.iter().find_map(|option| {
+        match given.of(option).or_else(|| policy.values.of(option)) {
+            Some(Value::Caps(caps)) => Some(caps),
+            _ => None,
+        }
+    });
+    caps.unwrap_or_default()
+}
+
 /// Checks the values against each other.
-fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
+fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), Mistake> {
+    // The last of their lines, of those that the user did not overrule.
+    let mistake = |to_blame: &[&str], what: String| {
+        let options = to_blame.iter().filter_map(|name| Opt::named(name));
+        let own = options.filter(|option| given.of(option).is_none());
+        let lines = own.filter_map(|option| policy.values.last(option)?.line);
+        Mistake {
+            line: lines.max(),
+            what,
+        }
+    };
     // PSI triggers refuse more.
     if t.threshold_ns > t.window_ns {
-        return Err(format!(
-            "threshold {} is longer than the window ({}), which no stall can reach: \
-             give a smaller threshold, or a longer window.",
-            units::show_duration(t.threshold_ns),
-            units::show_duration(t.window_ns)
+        return Err(mistake(
+            &["threshold", "window"],
+            format!(
+                "threshold {} is longer than the window ({}), which no stall can reach: \
+                 give a smaller threshold, or a longer window",
+                units::show_duration(t.threshold_ns),
+                units::show_duration(t.window_ns)
+            ),
         ));
     }
     // What would bind nothing is a mistake, and nobody would notice it.
@@ -463,43 +529,35 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
         let wanted = given.of(option).or_else(|| policy.values.of(option));
         if wanted.is_some() && !option.belongs_to(policy.rules) {
             let rules: Vec<&str> = option.rules.iter().map(|rule| rule.name()).collect();
-            return Err(format!(
+            let what = format!(
                 "{} has no effect without the rule {}, which policy {} does not have: \
-                 leave the option out, or take a policy with that rule.",
+                 leave the option out, or take a policy with that rule",
                 option.name,
                 rules.join(" or "),
                 policy.name
-            ));
+            );
+            return Err(mistake(&[option.name], what));
         }
     }
     // Only the scan sees memory without its page cache, and what a process has left behind.
-    let scanned = [Rule::Small, Rule::Sparse].into_iter();
-    let without_scan = scanned.filter(|rule| policy.rules.has(*rule) && !policy.rules.has(SCANS));
-    if let Some(rule) = without_scan.into_iter().next() {
-        return Err(format!(
-            "the rule {} needs the scan, which comes with the rule {}: add {} to the rules, \
-             or take {} away. Neither runs without PSI; room and cap do.",
-            rule.name(),
-            SCANS.name(),
-            SCANS.name(),
-            rule.name()
-        ));
+    let mut scanned = [Rule::Small, Rule::Sparse].into_iter();
+    let unscanned = scanned.find(|rule| policy.rules.has(*rule) && !policy.rules.has(SCANS));
+    if let Some(rule) = unscanned {
+        return Err(Mistake {
+            line: policy.rules_line,
+            what: format!(
+                "the rule {} needs the scan, which comes with the rule {}: add {} to the rules, \
+                 or take {} away. Neither runs without PSI; room and cap do",
+                rule.name(),
+                SCANS.name(),
+                SCANS.name(),
+                rule.name()
+            ),
+        });
     }
-    let caps = OPTIONS.iter().find_map(|option| {
-        match given.of(option).or_else(|| policy.values.of(option)) {
-            Some(Value::Caps(caps)) => Some(caps),
-            _ => None,
-        }
-    });
-    let caps = caps.unwrap_or_default();
-    if caps.collapse_named && t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 == 0 {
-        return Err("cap names collapse, which no rule binds: add collapse to bind.".to_owned());
-    }
-    if policy.rules.iter().eq([Rule::Cap]) && caps.is_none() {
-        return Err(format!(
-            "policy {} has no cap and would narrow nothing: add a cap.",
-            policy.name
-        ));
+    if caps(policy, given).collapse_named && t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 == 0 {
+        let what = "cap names collapse, which no rule binds: add collapse to bind".to_owned();
+        return Err(mistake(&["cap", "bind"], what));
     }
     Ok(())
 }
@@ -508,7 +566,7 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), String> {
 ///
 /// # Errors
 /// None: a test reads every default.
-pub fn defaults(sizes: &Sizes) -> Result<Tunables, String> {
+pub fn defaults(sizes: &Sizes) -> Result<Tunables, Mistake> {
     tunables(&with_every_rule(), &Values::default(), sizes)
 }
 
@@ -605,12 +663,14 @@ mod tests {
         assert!(
             given(&[("threshold", "2s")])
                 .unwrap_err()
+                .what
                 .contains("longer than the window")
         );
         assert!(given(&[("threshold", "1s")]).is_ok());
         assert!(
             given(&[("cap", "collapse=64K")])
                 .unwrap_err()
+                .what
                 .contains("no rule binds")
         );
         let bound = given(&[("cap", "collapse=64K"), ("bind", "collapse")]).unwrap();
@@ -647,7 +707,7 @@ mod tests {
                 tunables(&without, &values, &X86),
                 tunables(&in_file, &Values::default(), &X86),
             ] {
-                let said = result.unwrap_err();
+                let said = result.unwrap_err().what;
                 assert!(said.starts_with(option.name), "{said}");
                 assert!(said.contains("policy mine"), "{said}");
             }
@@ -677,7 +737,7 @@ mod tests {
             let result = tunables(&policy, &values, &X86);
             assert_eq!(result.is_err(), unscanned, "{rules:?}");
             if let Err(said) = result {
-                assert!(said.contains("add pressure to the rules"), "{said}");
+                assert!(said.what.contains("add pressure to the rules"), "{said:?}");
             }
         }
     }

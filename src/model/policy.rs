@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::options::{OPTIONS, Opt, Unit, Values};
@@ -37,6 +38,8 @@ pub struct Policy {
     pub about: String,
     /// The rules that it applies.
     pub rules: Rules,
+    /// The line of the file that names them.
+    pub rules_line: Option<usize>,
     /// Options in which it differs from the table's defaults.
     pub values: Values,
 }
@@ -44,8 +47,8 @@ pub struct Policy {
 /// What is wrong with a policy's file, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Line, from 1.
-    pub line: usize,
+    /// Line of the file, from 1; `None`: no line of it is to blame.
+    pub line: Option<usize>,
     /// In words.
     pub what: String,
 }
@@ -65,7 +68,7 @@ impl Policy {
     /// # Errors
     /// The first mistake.
     pub fn parse(name: &str, text: &str) -> Result<Self, Mistake> {
-        let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+        let line = |at: usize| Some(text[..at.min(text.len())].matches('\n').count() + 1);
         let mistake = |at: usize, what: String| Mistake {
             line: line(at),
             what,
@@ -78,34 +81,40 @@ impl Policy {
             name: name.to_owned(),
             ..Policy::default()
         };
-        for (key, value) in table.get_ref() {
+        // They come by name; the first mistake is that of the first line.
+        let mut pairs: Vec<_> = table.get_ref().iter().collect();
+        pairs.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in pairs {
+            let name = key.get_ref().as_ref();
+            let wrong = |(at, what): Misplaced| mistake(at, format!("{name} {what}"));
             let at = value.span().start;
-            let wrong = |what: String| mistake(at, format!("{} {what}", key.get_ref()));
-            match (key.get_ref().as_ref(), value.get_ref()) {
+            match (name, value.get_ref()) {
                 ("about", DeValue::String(about)) => policy.about = about.trim().to_owned(),
-                ("about", _) => return Err(wrong("must be a text".to_owned())),
-                ("rules", value) => policy.rules = rules(value).map_err(wrong)?,
-                (name, value) => {
+                ("about", _) => return Err(wrong((at, "must be a text".to_owned()))),
+                ("rules", _) => {
+                    policy.rules = rules(value).map_err(wrong)?;
+                    policy.rules_line = line(at);
+                }
+                _ => {
                     let option =
                         Opt::named(name).ok_or_else(|| mistake(key.span().start, unknown(name)))?;
                     let text = written(option.unit, value).map_err(wrong)?;
-                    policy
-                        .values
-                        .add(option, option.parse(&text).map_err(wrong)?);
+                    let value = option.parse(&text).map_err(|what| wrong((at, what)))?;
+                    policy.values.add_from(option, value, line(at));
                 }
             }
         }
         if policy.rules.iter().next().is_none() {
-            return Err(mistake(
-                0,
-                "rules is missing: a policy needs at least one".to_owned(),
-            ));
+            return Err(Mistake {
+                line: policy.rules_line,
+                what: "rules is missing: a policy needs at least one".to_owned(),
+            });
         }
         if policy.about.is_empty() {
-            return Err(mistake(
-                0,
-                "about is missing: say for whom it is".to_owned(),
-            ));
+            return Err(Mistake {
+                line: None,
+                what: "about is missing: say for whom it is".to_owned(),
+            });
         }
         Ok(policy)
     }
@@ -124,53 +133,65 @@ fn unknown(name: &str) -> String {
     )
 }
 
-fn rules(value: &DeValue<'_>) -> Result<Rules, String> {
-    let list = value.as_array().ok_or("must be a list of rules")?;
+/// What is wrong, and where in the text.
+type Misplaced = (usize, String);
+
+fn rules(value: &Spanned<DeValue<'_>>) -> Result<Rules, Misplaced> {
+    let list = value.get_ref().as_array();
+    let list = list.ok_or_else(|| (value.span().start, "must be a list of rules".to_owned()))?;
     let rule = |name: &str| {
         Rule::named(name).ok_or_else(|| {
             let known = Rule::ALL.map(Rule::name).join(", ");
             format!("has an unknown rule '{name}': there are {known}")
         })
     };
-    let one = |item: &DeValue<'_>| rule(item.as_str().ok_or("must be a list of names")?);
-    list.iter().map(|item| one(item.get_ref())).collect()
+    let one = |item: &Spanned<DeValue<'_>>| {
+        let name = item.get_ref().as_str();
+        let name = name.ok_or_else(|| "must be a list of names".to_owned());
+        name.and_then(rule).map_err(|what| (item.span().start, what))
+    };
+    list.iter().map(one).collect()
 }
 
 /// A value as it would stand on the command line.  Each unit takes what TOML has for it, and
 /// nothing else: a boolean is no number.
-fn written(unit: Unit, value: &DeValue<'_>) -> Result<String, String> {
-    match (unit, value) {
+fn written(unit: Unit, value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
+    match (unit, value.get_ref()) {
         (Unit::Switch, DeValue::Boolean(on)) => Ok(u8::from(*on).to_string()),
         (Unit::Set(_), DeValue::Array(items)) if items.is_empty() => Ok("none".to_owned()),
         (Unit::Set(_), DeValue::Array(items)) => {
-            let name = |item: &toml::Spanned<DeValue<'_>>| match item.get_ref() {
+            let name = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
                 DeValue::String(name) => Ok(name.to_string()),
-                other => Err(format!("must be a list of names: {}", other.type_str())),
+                other => {
+                    let what = format!("must be a list of names: {}", other.type_str());
+                    Err((item.span().start, what))
+                }
             };
             let names: Result<Vec<_>, _> = items.iter().map(name).collect();
             Ok(names?.join(","))
         }
         (Unit::Caps, DeValue::Table(table)) if table.is_empty() => Ok("none".to_owned()),
         (Unit::Caps, DeValue::Table(table)) => {
-            let pair = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
+            let pair = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
                 let key: &std::borrow::Cow<'_, str> = key.get_ref();
-                plain(value.get_ref()).map(|value| format!("{key}={value}"))
+                plain(value).map(|value| format!("{key}={value}"))
             };
             let pairs: Result<Vec<_>, _> = table.iter().map(pair).collect();
             Ok(pairs?.join(","))
         }
-        (_, value) => plain(value),
+        _ => plain(value),
     }
 }
 
 /// A text or a whole number, in whatever base it stands.
-fn plain(value: &DeValue<'_>) -> Result<String, String> {
-    match value {
+fn plain(value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
+    let wrong = |what: String| (value.span().start, what);
+    match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
         DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
             .map(|number| number.to_string())
-            .map_err(|_| format!("has '{number}', which is too large")),
-        other => Err(format!("is no value: {}", other.type_str())),
+            .map_err(|_| wrong(format!("has '{number}', which is too large"))),
+        other => Err(wrong(format!("is no value: {}", other.type_str()))),
     }
 }
 
@@ -261,16 +282,61 @@ mod tests {
                 "cap has the size",
             ),
             ("about = 1\nrules = ['cap']", 1, "about must be"),
-            ("about = 'x'", 1, "rules is missing"),
-            ("about = 'x'\nrules = []", 1, "rules is missing"),
-            ("rules = ['cap']", 1, "about is missing"),
+            (
+                "about = 'x'\nrules = [\n 'cap',\n 'magic',\n]",
+                4,
+                "unknown rule 'magic'",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\nzeal = 1\nalpha = 1",
+                3,
+                "'zeal' is no option",
+            ),
+            ("about = 'x'\nrules = []", 2, "rules is missing"),
             ("about = 'x'\nrules = [", 2, ""),
             ("about = 'x'\nabout = 'y'", 2, ""),
         ] {
             let mistake = Policy::parse("a", text).unwrap_err();
-            assert_eq!(mistake.line, line, "{text}: {mistake:?}");
+            assert_eq!(mistake.line, line.into(), "{text}: {mistake:?}");
             assert!(mistake.what.contains(part), "{text}: {mistake:?}");
         }
+    }
+
+    #[test]
+    fn what_is_not_there_has_no_line() {
+        for (text, part) in [
+            ("about = 'x'", "rules is missing"),
+            ("rules = ['cap']", "about is missing"),
+        ] {
+            let mistake = Policy::parse("a", text).unwrap_err();
+            assert_eq!(mistake.line, None, "{text}: {mistake:?}");
+            assert!(mistake.what.contains(part), "{text}: {mistake:?}");
+        }
+    }
+
+    /// It takes two keys: the later one of those that the file has is to blame.
+    #[test]
+    fn what_does_not_go_together_has_the_line_of_the_file() {
+        let all = "about = 'x'\nrules = ['pressure', 'cap']\n";
+        for (text, line) in [
+            (format!("{all}\nthreshold = '2s'\n"), Some(4)),
+            (format!("{all}threshold = '2s'\nwindow = '1s'\n"), Some(4)),
+            (format!("{all}cap = {{ collapse = '64K' }}\n"), Some(3)),
+            (format!("{all}min-memory = '1M'\n"), Some(3)),
+            ("about = 'x'\nrules = ['small']\n".to_owned(), Some(2)),
+        ] {
+            let policy = Policy::parse("a", &text).unwrap();
+            assert_eq!(options::sound(&policy).unwrap_err().line, line, "{text}");
+            let made = options::tunables(&policy, &Values::default(), &X86);
+            assert_eq!(made.unwrap_err().line, line, "{text}");
+        }
+        // What the user gives is not the file's fault.
+        let policy = Policy::parse("a", all).unwrap();
+        let mut given = Values::default();
+        let threshold = Opt::named("threshold").unwrap();
+        given.add(threshold, threshold.parse("2s").unwrap());
+        let made = options::tunables(&policy, &given, &X86);
+        assert_eq!(made.unwrap_err().line, None);
     }
 
     #[test]
@@ -311,7 +377,7 @@ mod tests {
             "room-factor = -1",
         ] {
             let mistake = read(line).unwrap_err();
-            assert_eq!(mistake.line, 3, "{line}: {mistake:?}");
+            assert_eq!(mistake.line, Some(3), "{line}: {mistake:?}");
         }
         assert_eq!(read("room-factor = 0x40").unwrap().room_factor, 64);
         assert_eq!(read("room-factor = 0o100").unwrap().room_factor, 64);
