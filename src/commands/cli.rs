@@ -172,7 +172,8 @@ pub fn policy(word: &str, directory: &Path) -> Result<Policy> {
         return read_policy(file);
     }
     let own = Policy::path_in(directory, word);
-    if own.exists() {
+    // One that cannot be looked at might be there: not another one in its place.
+    if own.try_exists().unwrap_or(true) {
         return read_policy(&own);
     }
     match Policy::built_in(word) {
@@ -304,6 +305,29 @@ mod tests {
         let error = check(&read_policy(&file).unwrap()).unwrap_err();
         let place = format!("{}:3: threshold", file.display());
         assert!(error.to_string().starts_with(&place), "{error}");
+    }
+
+    #[test]
+    fn a_name_may_have_dots() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["redis-7", "redis-7.2"] {
+            let text = format!("about = 'of {name}'\nrules = ['room']\n");
+            std::fs::write(dir.path().join(format!("{name}.toml")), text).unwrap();
+        }
+        for name in ["redis-7", "redis-7.2"] {
+            let found = policy(name, dir.path()).unwrap();
+            assert_eq!((found.name.as_str(), found.about), (name, format!("of {name}")));
+        }
+        assert_eq!(policy("redis-7.3", dir.path()).unwrap_err().code(), 2);
+    }
+
+    /// What cannot be looked at is not what is built in.  (A link to itself: root may read all.)
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("default.toml", dir.path().join("default.toml")).unwrap();
+        let error = policy("default", dir.path()).unwrap_err();
+        assert!(error.to_string().contains("cannot read"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::cli::{self, PoliciesArgs};
-use crate::errors::Result;
+use crate::errors::{Error, Result};
 use crate::model::policy::{BUILT_IN, ENDING, Policy};
 use crate::model::rule::Rules;
 use crate::output::print;
@@ -54,8 +54,25 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
+/// A file that cannot be used.
+#[derive(Debug, Serialize)]
+struct Bad {
+    policy: String,
+    error: String,
+    #[serde(skip)]
+    cause: Error,
+}
+
+/// A row of the list.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Row {
+    Good(Shown),
+    Bad(Bad),
+}
+
 /// Those that are built in, then those of the directory that are not called like one of them.
-fn all(directory: &Path) -> Result<Vec<Shown>> {
+fn all(directory: &Path) -> Vec<Row> {
     let mut names: Vec<String> = BUILT_IN
         .iter()
         .map(|(name, _)| (*name).to_owned())
@@ -70,11 +87,26 @@ fn all(directory: &Path) -> Result<Vec<Shown>> {
         cli::check(&policy)?;
         Ok(Shown::from(policy))
     };
-    names.iter().map(shown).collect()
+    let row = |name: String| match shown(&name) {
+        Ok(shown) => Row::Good(shown),
+        Err(cause) => Row::Bad(Bad {
+            policy: name,
+            error: cause.to_string(),
+            cause,
+        }),
+    };
+    names.into_iter().map(row).collect()
 }
 
-fn text(all: &Vec<Shown>, out: &mut impl Write) -> io::Result<()> {
-    for one in all {
+fn text(all: &Vec<Row>, out: &mut impl Write) -> io::Result<()> {
+    for row in all {
+        let one = match row {
+            Row::Good(one) => one,
+            Row::Bad(bad) => {
+                writeln!(out, "{}: cannot be used: {}", bad.policy, bad.error)?;
+                continue;
+            }
+        };
         writeln!(out, "{}: {}", one.policy, one.about)?;
         let rules: Vec<&str> = one.rules.iter().map(|rule| rule.name()).collect();
         writeln!(out, "    rules: {}", rules.join(", "))?;
@@ -91,9 +123,16 @@ fn text(all: &Vec<Shown>, out: &mut impl Write) -> io::Result<()> {
 /// The command.
 ///
 /// # Errors
-/// A mistake in a policy of the directory, or if the answer cannot be written.
+/// The first mistake in a policy of the directory, after all are listed, or if the answer cannot
+/// be written.
 pub fn main(args: &PoliciesArgs) -> Result<()> {
-    print::print(&all(&args.policies)?, args.json, text)
+    let all = all(&args.policies);
+    print::print(&all, args.json, text)?;
+    let bad = all.into_iter().find_map(|row| match row {
+        Row::Bad(bad) => Some(bad.cause),
+        Row::Good(_) => None,
+    });
+    bad.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -102,7 +141,7 @@ mod tests {
 
     fn printed(directory: &Path) -> String {
         let mut out = Vec::new();
-        text(&all(directory).unwrap(), &mut out).unwrap();
+        text(&all(directory), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -132,15 +171,27 @@ mod tests {
         assert_eq!(out.matches("of our own").count(), 2, "{out}");
         assert!(out.ends_with("mine.toml\n"), "{out}");
         std::fs::write(dir.path().join("mine.toml"), "rules = 1").unwrap();
-        assert_eq!(all(dir.path()).unwrap_err().code(), 2);
+        // One bad file hides no other.
+        let out = printed(dir.path());
+        assert_eq!(out.matches("of our own").count(), 1, "{out}");
+        assert!(out.contains("mine: cannot be used: "), "{out}");
+        assert!(out.contains("mine.toml:1: rules must be a list"), "{out}");
+        let args = PoliciesArgs {
+            policies: dir.path().to_owned(),
+            json: true,
+        };
+        assert_eq!(main(&args).unwrap_err().code(), 2);
     }
 
     /// The pages show each policy as it is.
     #[test]
     fn every_policy_is_documented_as_it_is() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/policies");
-        for one in all(Path::new("/proc/none")).unwrap() {
-            let page = docs.join(&one.policy).with_extension("md");
+        for row in all(Path::new("/proc/none")) {
+            let Row::Good(one) = row else {
+                panic!("{row:?}");
+            };
+            let page = docs.join(format!("{}.md", one.policy));
             let page =
                 std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", one.policy));
             for (name, value) in &one.options {

@@ -121,7 +121,7 @@ impl Policy {
 
     /// Its file in a directory.
     pub fn path_in(directory: &Path, name: &str) -> PathBuf {
-        directory.join(name).with_extension(ENDING)
+        directory.join(format!("{name}.{ENDING}"))
     }
 }
 
