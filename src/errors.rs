@@ -191,13 +191,13 @@ pub enum Error {
 
     /// The kernel refused the programs.
     #[error(
-        "the kernel refused the policy `{policy}`: {source}. \
-         Most likely kernel and mthp_ext are of different versions: \
-         build both from the same checkout (docs/install.md).{log}"
+        "the kernel refused {what}: {source}. {remedy}{log}"
     )]
     Load {
-        /// Name of the policy.
-        policy: String,
+        /// The policy, or an object of the user's.
+        what: String,
+        /// Likely reason, and what to do about it.
+        remedy: &'static str,
         /// What libbpf said.
         source: libbpf_rs::Error,
         /// The end of libbpf's own messages, empty or starting with a line feed.
@@ -322,7 +322,8 @@ mod tests {
             Error::NoBtf { path, source: io() },
             Error::Scan { source: io() },
             Error::Load {
-                policy: text(),
+                what: text(),
+                remedy: "",
                 source: libbpf_rs::Error::from_raw_os_error(1),
                 log: text(),
             },

@@ -83,10 +83,29 @@ fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
     assert_eq!(worker.huge(), 0);
     assert_eq!(status_of(&group)["why"], "cap");
     drop(ext);
+    // Without tunables it obeys no option, and none is taken.
+    let mut bare = abi::OBJECT.to_vec();
+    let name = abi::TUNABLES_MAP.as_bytes();
+    for at in 0..bare.len() - name.len() {
+        if bare[at..].starts_with(name) {
+            bare[at + name.len() - 1] = b'x';
+        }
+    }
+    std::fs::write(&file, &bare).unwrap();
+    let bare_run = ["run", "--root", group.path.to_str().unwrap(), "--object", path];
+    let (code, message) = fails(&[&bare_run[..], &["--cap", "4K"]].concat());
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("would not obey cap"), "{message}");
+    assert_eq!(attached(), 0);
+    {
+        let _ext = Ext::run(&group, &["--object", path]);
+        assert_eq!(status()["policies"][0]["readable"], false);
+    }
     std::fs::write(&file, b"no object").unwrap();
     let root = group.path.to_str().unwrap();
     let (code, message) = fails(&["run", "--root", root, "--object", path]);
-    assert_eq!(code, 13, "{message}");
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains(path), "{message}");
     assert_eq!(attached(), 0);
 }
 

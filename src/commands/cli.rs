@@ -14,6 +14,13 @@ use crate::model::options;
 use crate::model::orders::Sizes;
 use crate::model::policy::{BUILT_IN, ENDING, Mistake, Policy};
 
+/// The policy without `--policy`.
+const DEFAULT: &str = "default";
+
+/// Whether one was given matters: clap's own default would hide it.
+const POLICY_HELP: &str = "Policy (see `mthp_ext policies`), or a file of your own that ends with \
+                           .toml; options you give override its values [default: default]";
+
 /// Where policies are looked for first.
 const DIRECTORY: &str = "/etc/mthp_ext/policies";
 
@@ -97,10 +104,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", default_value = "/sys/fs/cgroup")]
     pub root: PathBuf,
 
-    /// Policy (see `mthp_ext policies`), or a file of your own that ends with .toml; options you
-    /// give override its values
-    #[arg(long, value_name = "NAME|FILE", default_value = "default")]
-    pub policy: String,
+    /// The policy; without it that of [`DEFAULT`].
+    #[arg(long, value_name = "NAME|FILE", help = POLICY_HELP)]
+    pub policy: Option<String>,
 
     /// Directory of policies of your own; they come before those built in
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
@@ -192,12 +198,31 @@ pub fn policy(word: &str, directory: &Path) -> Result<Policy> {
 }
 
 impl RunArgs {
+    /// For an object that takes no values: were any given?
+    ///
+    /// # Errors
+    /// [`Error::Usage`] that names them.
+    pub fn no_values(&self) -> Result<()> {
+        let policy = self.policy.iter().map(|_| "policy");
+        let values = self.given.values.iter().map(|(option, _)| option.name);
+        let given: Vec<&str> = policy.chain(values).collect();
+        let (Some(object), [_, ..]) = (&self.object, given.as_slice()) else {
+            return Ok(());
+        };
+        Err(Error::Usage(format!(
+            "the object {} has no tunables, so it would not obey {}: leave that out, or give the \
+             object a section .rodata.mthp (docs/policies.md).",
+            object.display(),
+            given.join(", ")
+        )))
+    }
+
     /// The policy with the constants of its programs.
     ///
     /// # Errors
     /// [`Error::Usage`] or [`Error::Policy`].
     pub fn resolve(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
-        let policy = policy(&self.policy, &self.policies)?;
+        let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.policies)?;
         let tunables = options::tunables(&policy, &self.given.values, sizes);
         // Without a line it is not the file's fault alone.
         let tunables = tunables.map_err(|mistake| {
@@ -278,6 +303,27 @@ mod tests {
         }
         assert!(run(&["--cap", "collapse=64K", "--bind", "collapse"]).is_ok());
         assert!(run(&["--policy", "fixed", "--cap", "64K"]).is_ok());
+    }
+
+    #[test]
+    fn what_an_object_does_not_obey_is_named() {
+        let refused = |args: &[&str]| {
+            let argv = ["mthp_ext", "run", "--object", "/o"];
+            let cli = Cli::try_parse_from(argv.iter().chain(args)).unwrap();
+            let Command::Run(run) = cli.command else {
+                panic!("asked for run")
+            };
+            run.no_values().map_err(|e| e.to_string())
+        };
+        assert_eq!(refused(&[]), Ok(()));
+        for (args, part) in [
+            (&["--policy", "default"][..], "obey policy:"),
+            (&["--cap", "4K"], "obey cap:"),
+            (&["--set", "max-hold=1", "--window", "2s"], "obey window, max-hold:"),
+        ] {
+            let said = refused(args).unwrap_err();
+            assert!(said.contains(part), "{said}");
+        }
     }
 
     #[test]

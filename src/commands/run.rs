@@ -17,14 +17,14 @@ use super::cli::RunArgs;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
-use crate::kernel::load::{Loaded, Wanted};
+use crate::kernel::load::{Loaded, Programs};
 use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Thp};
 use crate::model::abi::{self, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::options::SCANS;
-use crate::output::log::{End, Line, Log};
+use crate::output::log::{End, Line, Log, Source};
 use crate::output::why::Level;
 
 /// Scans per window after a PSI event.  The trigger's window slides and the
@@ -35,7 +35,7 @@ const ALERT_SCANS: u32 = 10;
 /// What woke the loop.
 #[derive(Clone, Copy)]
 #[repr(u64)]
-enum Source {
+enum Woke {
     Link,
     Signal,
     Timer,
@@ -43,13 +43,13 @@ enum Source {
     Events,
 }
 
-impl Source {
-    const ALL: [Source; 5] = [
-        Source::Link,
-        Source::Signal,
-        Source::Timer,
-        Source::Pressure,
-        Source::Events,
+impl Woke {
+    const ALL: [Woke; 5] = [
+        Woke::Link,
+        Woke::Signal,
+        Woke::Timer,
+        Woke::Pressure,
+        Woke::Events,
     ];
 
     fn from_data(data: u64) -> Option<Self> {
@@ -70,15 +70,24 @@ enum Ended {
 pub fn main(args: &RunArgs) -> Result<()> {
     let sizes = thp::sizes_of_this_machine();
     let (policy, tunables) = args.resolve(&sizes)?;
+    let programs = Programs::read(args.object.as_deref())?;
+    let obeys = programs.tunable();
+    if !obeys {
+        args.no_values()?;
+    }
+    let what = Source {
+        policy: obeys.then(|| policy.name.clone()),
+        file: policy.file.clone().filter(|_| obeys),
+        object: args.object.clone(),
+    };
+    let title = what.policy.clone().unwrap_or_else(|| what.to_string());
     let root = Cgroup::open(&args.root)?;
     let carrier = Carrier::probe()?;
     carrier.require_hook()?;
     let pressure_file = psi::file_of(&root.path, &root.mount);
-    let scans = policy.rules.has(SCANS);
+    let scans = programs.scans() && (!obeys || policy.rules.has(SCANS));
     if scans && !psi::available(&pressure_file) {
-        return Err(Error::NoPsi {
-            policy: policy.name,
-        });
+        return Err(Error::NoPsi { policy: title });
     }
     root.require_memory()?;
     if !process::privileged() {
@@ -95,16 +104,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
             &pressure_file,
             time(tunables.threshold_ns),
             time(tunables.window_ns),
-            &policy.name,
+            &title,
         )?),
         false => None,
     };
-    let wanted = Wanted {
-        policy: &policy.name,
-        tunables,
-        object: args.object.as_deref(),
-    };
-    let loaded = Loaded::attach(&wanted, &carrier, &root)?;
+    let loaded = Loaded::attach(programs, &tunables, &carrier, &root)?;
     drop(carrier);
     give_back();
 
@@ -119,7 +123,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let thp = Thp::of_this_machine();
     print(&Line::Attached {
         t_ms: now_ms(),
-        policy: policy.name.clone(),
+        what: what.clone(),
         root: at.clone(),
         cgroup_id: root.id,
         link_id: loaded.link_id()?,
@@ -129,7 +133,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     })?;
 
     let service = Service {
-        policy: &policy.name,
+        policy: &title,
         tunables: &tunables,
         sizes: &sizes,
         root: &root,
@@ -149,7 +153,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let printed = print(&Line::Detached {
         t_ms: now_ms(),
-        policy: policy.name,
+        what,
         root: at,
         why,
         signal,
@@ -304,30 +308,30 @@ impl Service<'_> {
 
         let epoll =
             Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(|| "making an epoll".to_owned())?;
-        let watch = |fd: BorrowedFd<'_>, flags: EpollFlags, source: Source| {
+        let watch = |fd: BorrowedFd<'_>, flags: EpollFlags, source: Woke| {
             epoll
                 .add(fd, EpollEvent::new(flags, source as u64))
                 .context(|| "watching for events".to_owned())
         };
         // A hang-up is always reported, so the link needs no flag of its own.
-        watch(self.loaded.as_fd(), EpollFlags::empty(), Source::Link)?;
-        watch(signals.as_fd(), EpollFlags::EPOLLIN, Source::Signal)?;
+        watch(self.loaded.as_fd(), EpollFlags::empty(), Woke::Link)?;
+        watch(signals.as_fd(), EpollFlags::EPOLLIN, Woke::Signal)?;
         if let Some(ring) = &ring {
             // SAFETY: `ring` owns the descriptor and outlives `epoll`'s use of it.
             let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
-            watch(ring_fd, EpollFlags::EPOLLIN, Source::Events)?;
+            watch(ring_fd, EpollFlags::EPOLLIN, Woke::Events)?;
         }
         let mut pace = None;
         if let Some(trigger) = trigger {
             let set = Pace::new(Duration::from_nanos(self.tunables.window_ns))?;
-            watch(trigger.as_fd(), EpollFlags::EPOLLPRI, Source::Pressure)?;
-            watch(set.timer.as_fd(), EpollFlags::EPOLLIN, Source::Timer)?;
+            watch(trigger.as_fd(), EpollFlags::EPOLLPRI, Woke::Pressure)?;
+            watch(set.timer.as_fd(), EpollFlags::EPOLLIN, Woke::Timer)?;
             pace = Some(set);
             self.loaded.scan()?;
         }
         consume()?;
 
-        let mut ready = [EpollEvent::empty(); Source::ALL.len()];
+        let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
             let count = match epoll.wait(&mut ready, EpollTimeout::NONE) {
                 Err(nix::errno::Errno::EINTR) => continue,
@@ -338,18 +342,18 @@ impl Service<'_> {
                 let gone = event
                     .events()
                     .intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
-                match (Source::from_data(event.data()), &mut pace) {
-                    (Some(Source::Link), _) => return Ok(Ended::RootRemoved),
-                    (Some(Source::Signal), _) => {
+                match (Woke::from_data(event.data()), &mut pace) {
+                    (Some(Woke::Link), _) => return Ok(Ended::RootRemoved),
+                    (Some(Woke::Signal), _) => {
                         consume()?;
                         return Ok(Ended::By(received(signals)));
                     }
-                    (Some(Source::Pressure), _) if gone => return self.trigger_failed(),
-                    (Some(Source::Pressure), Some(pace)) => {
+                    (Some(Woke::Pressure), _) if gone => return self.trigger_failed(),
+                    (Some(Woke::Pressure), Some(pace)) => {
                         pace.alert()?;
                         scan = true;
                     }
-                    (Some(Source::Timer), Some(pace)) => {
+                    (Some(Woke::Timer), Some(pace)) => {
                         pace.tick()?;
                         scan = true;
                     }

@@ -5,11 +5,13 @@
 //! that holds the ops only while attaching by itself.  So the map is filled
 //! here: a program descriptor in the place of the function pointer, all else 0.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -26,14 +28,72 @@ use crate::model::abi::{self, Tunables, Walk};
 use crate::model::options::SCANS;
 use crate::model::rule::Rules;
 
-/// What is loaded: the programs of an object, as a policy says.
-pub struct Wanted<'a> {
-    /// Name of the policy.
-    pub policy: &'a str,
-    /// The constants of its programs.
-    pub tunables: Tunables,
-    /// An object of one's own; `None`: the one that is built in.
-    pub object: Option<&'a Path>,
+/// An object, read and not loaded yet.
+pub struct Programs {
+    open: OpenObject,
+    /// Its file; `None`: the one that is built in.
+    own: Option<PathBuf>,
+    tunable: bool,
+    scans: bool,
+}
+
+impl Programs {
+    /// Reads an object of the user's, or the one that is built in.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a file that cannot be used: the kernel was not asked yet.
+    pub fn read(own: Option<&Path>) -> Result<Self> {
+        libbpf_rs::set_print(Some((PrintLevel::Info, keep_log)));
+        let unusable = |file: &Path, why: &dyn Display| {
+            let place = file.display();
+            Error::Usage(format!(
+                "cannot use the object {place}: {why}. Name a BPF object that you may read; \
+                 docs/policies.md says what it must have."
+            ))
+        };
+        let bytes = match own {
+            Some(file) => Cow::Owned(std::fs::read(file).map_err(|e| unusable(file, &e))?),
+            None => Cow::Borrowed(abi::OBJECT),
+        };
+        let mut builder = ObjectBuilder::default();
+        let open = builder.name("mthp").and_then(|b| b.open_memory(&bytes));
+        let open = open.map_err(|e| match own {
+            Some(file) => unusable(file, &e),
+            None => load_error(None, e),
+        })?;
+        let (mut tunable, mut foreign) = (false, own.is_none());
+        for map in open.maps().filter(|map| map.name() == abi::TUNABLES_MAP) {
+            let theirs: Option<Tunables> = map.initial_value().and_then(abi::from_bytes);
+            foreign = theirs.is_none_or(|theirs| theirs.abi != abi::ABI);
+            tunable = true;
+        }
+        let scans = open.progs().any(|p| p.name() == abi::SCAN_PROG);
+        let programs = Programs {
+            open,
+            own: own.map(Path::to_owned),
+            tunable,
+            scans,
+        };
+        match foreign {
+            true => Err(programs.mismatch("its tunables are not those of this mthp_ext (bpf/abi.h)")),
+            false => Ok(programs),
+        }
+    }
+
+    /// Does it take the values of a policy?
+    pub fn tunable(&self) -> bool {
+        self.tunable
+    }
+
+    /// Has it a program that scans?
+    pub fn scans(&self) -> bool {
+        self.scans
+    }
+
+    /// It is not made as it must be.
+    fn mismatch(&self, what: &str) -> Error {
+        mismatch(self.own.as_deref(), what)
+    }
 }
 
 /// The end of what libbpf said, kept to explain a failed load.
@@ -74,35 +134,33 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads what is wanted and attaches it to `root`.
+    /// Loads programs with the constants of a policy, and attaches them to `root`.
     ///
     /// # Errors
     /// Whatever the kernel refuses; nothing is attached then.
-    pub fn attach(wanted: &Wanted<'_>, carrier: &Carrier, root: &Cgroup) -> Result<Self> {
-        libbpf_rs::set_print(Some((PrintLevel::Info, keep_log)));
+    pub fn attach(
+        mut programs: Programs,
+        tunables: &Tunables,
+        carrier: &Carrier,
+        root: &Cgroup,
+    ) -> Result<Self> {
         let program_offset = carrier.program_offset()?;
-        let name = wanted.policy;
-        let mut builder = ObjectBuilder::default();
-        let mut open = builder
-            .name("mthp")
-            .and_then(|builder| match wanted.object {
-                Some(file) => builder.open_file(file),
-                None => builder.open_memory(abi::OBJECT),
-            })
-            .map_err(|e| load_error(name, e))?;
-        set_tunables(&mut open, wanted)?;
+        let value_type = carrier.value_type_id()?;
+        set_tunables(&mut programs, tunables)?;
+        let Programs { open, own, .. } = programs;
+        let own = own.as_deref();
         let begun = Instant::now();
-        let object = open.load().map_err(|e| load_error(name, e))?;
+        let object = open.load().map_err(|e| load_error(own, e))?;
         let load_time = begun.elapsed();
 
-        let ops = fill_ops(&object, name, program_offset)?;
+        let ops = fill_ops(&object, own, value_type, program_offset)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
         let scan = scan_program(&object)?;
         let events = map(&object, abi::EVENTS_MAP)
             .map(|events| MapHandle::try_from(&events))
             .transpose()
-            .map_err(|e| load_error(name, e))?;
+            .map_err(|e| load_error(own, e))?;
         let link = carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?;
         Ok(Loaded {
             link,
@@ -221,13 +279,13 @@ fn scan_program(object: &Object) -> Result<Option<OwnedFd>> {
         .context(|| "keeping the program that scans".to_owned())
 }
 
-fn load_error(policy: &str, source: libbpf_rs::Error) -> Error {
+fn load_error(own: Option<&Path>, source: libbpf_rs::Error) -> Error {
     let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
-    why_not(policy, source, &log)
+    why_not(own, source, &log)
 }
 
-/// Why a policy does not load. `log`: what libbpf said.
-fn why_not(policy: &str, source: libbpf_rs::Error, log: &str) -> Error {
+/// Why an object does not load. `log`: what libbpf said.
+fn why_not(own: Option<&Path>, source: libbpf_rs::Error, log: &str) -> Error {
     // EACCES is of this kind as well: the verifier's, which ends its log so.
     let refused = log.contains("\nprocessed ");
     if source.kind() == ErrorKind::PermissionDenied && !refused {
@@ -240,45 +298,59 @@ fn why_not(policy: &str, source: libbpf_rs::Error, log: &str) -> Error {
     } else {
         format!("\n{}", log.trim_end())
     };
+    let (what, remedy) = match own {
+        None => (
+            "the policy's programs".to_owned(),
+            "Most likely kernel and mthp_ext are of different versions: \
+             build both from the same checkout (docs/install.md).",
+        ),
+        Some(file) => (
+            format!("the object {}", file.display()),
+            "Correct the program; what libbpf and the verifier say follows.",
+        ),
+    };
     Error::Load {
-        policy: policy.to_owned(),
+        what,
+        remedy,
         source,
         log,
     }
 }
 
-fn mismatch(policy: &str, what: &str) -> Error {
-    load_error(
-        policy,
-        libbpf_rs::Error::from(io::Error::new(io::ErrorKind::InvalidData, what)),
-    )
+/// An object that is not made as it must be: the user's mistake, if it is the user's.
+fn mismatch(own: Option<&Path>, what: &str) -> Error {
+    match own {
+        Some(file) => Error::Usage(format!(
+            "cannot use the object {}: {what}. docs/policies.md says what it must have.",
+            file.display()
+        )),
+        None => {
+            let source = io::Error::new(io::ErrorKind::InvalidData, what);
+            load_error(None, libbpf_rs::Error::from(source))
+        }
+    }
 }
 
-/// Writes the constants.  An object of one's own may do without them.
-fn set_tunables(open: &mut OpenObject, wanted: &Wanted<'_>) -> Result<()> {
-    let scans = Rules(wanted.tunables.rules).has(SCANS);
-    for mut program in open.progs_mut() {
+/// Writes the constants.  An object of one's own may do without them, and then scans if it has
+/// a program that does.
+fn set_tunables(programs: &mut Programs, tunables: &Tunables) -> Result<()> {
+    if !programs.tunable {
+        return Ok(());
+    }
+    let scans = Rules(tunables.rules).has(SCANS);
+    for mut program in programs.open.progs_mut() {
         if program.name() == abi::SCAN_PROG && !scans {
             program.set_autoload(false);
         }
     }
-    for mut map in open.maps_mut() {
-        if map.name() != abi::TUNABLES_MAP {
-            continue;
+    for mut map in programs.open.maps_mut() {
+        if map.name() == abi::TUNABLES_MAP {
+            return map
+                .set_initial_value(abi::as_bytes(tunables))
+                .map_err(|e| load_error(programs.own.as_deref(), e));
         }
-        let own: Option<Tunables> = map.initial_value().and_then(abi::from_bytes);
-        if own.is_none_or(|own| own.abi != abi::ABI) {
-            let what = "its tunables are not those of this mthp_ext (bpf/abi.h)";
-            return Err(mismatch(wanted.policy, what));
-        }
-        return map
-            .set_initial_value(abi::as_bytes(&wanted.tunables))
-            .map_err(|e| load_error(wanted.policy, e));
     }
-    match wanted.object {
-        Some(_) => Ok(()),
-        None => Err(mismatch(wanted.policy, "it has no tunables")),
-    }
+    Ok(())
 }
 
 fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
@@ -289,7 +361,8 @@ fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
 /// program.
 fn fill_ops<'o>(
     object: &'o Object,
-    policy: &str,
+    own: Option<&Path>,
+    value_type: u32,
     program_offset: usize,
 ) -> Result<libbpf_rs::Map<'o>> {
     let mut maps = object.maps().filter(|m| m.map_type() == MapType::StructOps);
@@ -297,19 +370,24 @@ fn fill_ops<'o>(
         .progs()
         .filter(|p| p.prog_type() == ProgramType::StructOps);
     let (Some(ops), None) = (maps.next(), maps.next()) else {
-        return Err(mismatch(policy, "it must have one struct_ops map"));
+        return Err(mismatch(own, "it must have one struct_ops map"));
     };
     let (Some(program), None) = (programs.next(), programs.next()) else {
-        return Err(mismatch(policy, "it must have one struct_ops program"));
+        return Err(mismatch(own, "it must have one struct_ops program"));
     };
+    // A descriptor is written into it: not into whatever struct it may be.
+    let info = ops.info().map_err(|e| load_error(own, e))?;
+    if info.info.btf_vmlinux_value_type_id != value_type {
+        return Err(mismatch(own, "its struct_ops map is not of struct bpf_mthp_ops"));
+    }
     let fd = u64::try_from(program.as_fd().as_raw_fd()).unwrap_or_default();
     let mut value = vec![0; ops.value_size() as usize];
     value
         .get_mut(program_offset..program_offset + 8)
-        .ok_or_else(|| mismatch(policy, "the kernel's ops are shorter than its BTF says"))?
+        .ok_or_else(|| mismatch(own, "the kernel's ops are shorter than its BTF says"))?
         .copy_from_slice(&fd.to_ne_bytes());
     ops.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
-        .map_err(|e| load_error(policy, e))?;
+        .map_err(|e| load_error(own, e))?;
     Ok(ops)
 }
 
@@ -385,12 +463,66 @@ mod tests {
     fn a_refusal_is_no_lack_of_privilege() {
         let code = |errno: Errno, log: &str| {
             let source = libbpf_rs::Error::from(io::Error::from(errno));
-            why_not("default", source, log).code()
+            why_not(None, source, log).code()
         };
         let verifier = "R1 invalid mem access\nprocessed 12 insns (limit 1000000)\n";
         assert_eq!(code(Errno::EPERM, ""), 4);
         assert_eq!(code(Errno::EACCES, verifier), 13);
         assert_eq!(code(Errno::ENOMEM, ""), 13);
+    }
+
+    /// The kernel was not asked yet: it can neither refuse it nor lack a privilege.
+    #[test]
+    fn a_file_that_is_no_object_is_the_users_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        let garbage = dir.path().join("own.bpf.o");
+        std::fs::write(&garbage, b"no object").unwrap();
+        for file in [
+            Path::new("/proc/none/typo.o"),
+            dir.path(),
+            garbage.as_path(),
+        ] {
+            let error = Programs::read(Some(file)).map(|_| ()).unwrap_err();
+            assert_eq!(error.code(), 2, "{error}");
+            let said = error.to_string();
+            assert!(said.contains(file.to_str().unwrap()), "{said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_built_in_takes_values_and_scans() {
+        let ours = Programs::read(None).unwrap();
+        assert!(ours.tunable() && ours.scans());
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("own.bpf.o");
+        let mut bytes = abi::OBJECT.to_vec();
+        std::fs::write(&file, &bytes).unwrap();
+        assert!(Programs::read(Some(&file)).unwrap().tunable());
+        // Under another name they are no tunables.
+        let bare = String::from_utf8_lossy(&bytes).contains(abi::TUNABLES_MAP);
+        assert!(bare, "the object has the name");
+        let name = abi::TUNABLES_MAP.as_bytes();
+        let mut renamed = bytes.clone();
+        for at in 0..renamed.len() - name.len() {
+            if renamed[at..].starts_with(name) {
+                renamed[at + name.len() - 1] = b'x';
+            }
+        }
+        std::fs::write(&file, renamed).unwrap();
+        assert!(!Programs::read(Some(&file)).unwrap().tunable());
+        // One of another version: its number stands once in the object.
+        let number = abi::ABI.0.to_ne_bytes();
+        let places: Vec<usize> = (0..bytes.len() - 4)
+            .filter(|&at| bytes[at..at + 4] == number)
+            .collect();
+        for at in places {
+            bytes[at] = bytes[at].wrapping_sub(1);
+        }
+        std::fs::write(&file, &bytes).unwrap();
+        let error = Programs::read(Some(&file)).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("bpf/abi.h"), "{error}");
+        assert_eq!(error.code(), 2);
     }
 
     #[test]

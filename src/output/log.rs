@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What `run` prints: one line per event, as text or as JSON.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -18,7 +20,8 @@ use crate::model::rule::Rule;
 pub enum Line {
     Attached {
         t_ms: u64,
-        policy: String,
+        #[serde(flatten)]
+        what: Source,
         root: String,
         cgroup_id: u64,
         link_id: u32,
@@ -32,7 +35,8 @@ pub enum Line {
     Decision(Box<Decision>),
     Detached {
         t_ms: u64,
-        policy: String,
+        #[serde(flatten)]
+        what: Source,
         root: String,
         why: End,
         /// Name of the signal, if one ended it.
@@ -40,6 +44,33 @@ pub enum Line {
         /// transparent_hugepage/enabled, which applies again.
         thp: Option<String>,
     },
+}
+
+/// What was attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Source {
+    /// Name of the policy; `None`: the object takes no values, and so obeys none.
+    pub policy: Option<String>,
+    /// The policy's file; `None`: built in.
+    pub file: Option<PathBuf>,
+    /// The object's file; `None`: built in.
+    pub object: Option<PathBuf>,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = self.object.as_ref().map(|file| file.display());
+        match (&self.policy, &self.file) {
+            (Some(policy), Some(file)) => write!(f, "policy {policy} ({})", file.display())?,
+            (Some(policy), None) => write!(f, "policy {policy}")?,
+            (None, _) => {}
+        }
+        match (&self.policy, object) {
+            (Some(_), Some(object)) => write!(f, " by object {object}"),
+            (None, Some(object)) => write!(f, "object {object}"),
+            (_, None) => Ok(()),
+        }
+    }
 }
 
 /// Why `run` ended.
@@ -116,17 +147,17 @@ impl Line {
     fn text(&self) -> String {
         match self {
             Line::Attached {
-                policy,
+                what,
                 root,
                 cgroup_id,
                 link_id,
                 setting,
                 ..
             } => format!(
-                "policy {policy} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}"
+                "{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}"
             ),
             Line::Detached {
-                policy,
+                what,
                 root,
                 why,
                 signal,
@@ -141,7 +172,7 @@ impl Line {
                 let setting = thp.as_ref().map_or_else(String::new, |word| {
                     format!("; transparent_hugepage/enabled applies again: {word}")
                 });
-                format!("policy {policy} detached from {root} ({cause}){setting}")
+                format!("{what} detached from {root} ({cause}){setting}")
             }
             Line::Decision(d) => {
                 let why = match d.reasons.as_slice() {
@@ -265,7 +296,10 @@ mod tests {
     fn detached(why: End, signal: Option<&'static str>, thp: Option<&str>) -> Line {
         Line::Detached {
             t_ms: 1,
-            policy: "default".to_owned(),
+            what: Source {
+                policy: Some("default".to_owned()),
+                ..Source::default()
+            },
             root: "/redis".to_owned(),
             why,
             signal,
@@ -331,7 +365,10 @@ mod tests {
     fn the_first_and_the_last_line_name_the_setting() {
         let attached = Line::Attached {
             t_ms: 1,
-            policy: "default".to_owned(),
+            what: Source {
+                policy: Some("default".to_owned()),
+                ..Source::default()
+            },
             root: "/redis".to_owned(),
             cgroup_id: 5,
             link_id: 3,
@@ -356,6 +393,26 @@ mod tests {
         assert!(removed.ends_with("from /redis (the cgroup was removed)\n"));
         let json = printed(&detached(End::RootRemoved, None, None), true);
         assert!(json.contains("\"why\":\"root-removed\""), "{json}");
+    }
+
+    /// Two of the same name are told apart, and an object is not called by a policy it ignores.
+    #[test]
+    fn what_is_attached_names_its_files() {
+        let source = |policy: Option<&str>, file: Option<&str>, object: Option<&str>| Source {
+            policy: policy.map(str::to_owned),
+            file: file.map(PathBuf::from),
+            object: object.map(PathBuf::from),
+        };
+        for (source, text) in [
+            (source(Some("web"), None, None), "policy web"),
+            (source(Some("web"), Some("/e/web.toml"), None), "policy web (/e/web.toml)"),
+            (source(Some("web"), None, Some("/o")), "policy web by object /o"),
+            (source(None, None, Some("/o")), "object /o"),
+        ] {
+            assert_eq!(source.to_string(), text);
+        }
+        let json = printed(&detached(End::Error, None, None), true);
+        assert!(json.contains("\"policy\":\"default\",\"file\":null,\"object\":null"), "{json}");
     }
 
     #[test]
