@@ -82,7 +82,7 @@ fn all(directory: &Path) -> Vec<Row> {
         own.into_iter()
             .filter(|name| Policy::built_in(name).is_none()),
     );
-    let shown = |name: &String| {
+    let shown = |name: &String| -> Result<Shown> {
         let policy = cli::policy(name, directory)?;
         cli::check(&policy)?;
         Ok(Shown::from(policy))
