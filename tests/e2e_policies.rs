@@ -100,6 +100,13 @@ fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
     {
         let _ext = Ext::run(&group, &["--object", path]);
         assert_eq!(status()["policies"][0]["readable"], false);
+        // Below it another one, which can be read.
+        let below = group.child("below");
+        let _ours = Ext::run(&below, &["--policy", "headroom"]);
+        for member in [&group, &below] {
+            let line = status_of(member);
+            assert_eq!(line["unreadable"].as_array().unwrap().len(), 1, "{line}");
+        }
     }
     std::fs::write(&file, b"no object").unwrap();
     let root = group.path.to_str().unwrap();

@@ -65,6 +65,8 @@ struct CgroupLine {
     /// Each of them in words, with its numbers.
     reasons: Vec<String>,
     orders: ByReason<u64>,
+    /// Policies that bind it, too, and that cannot be read: no more than `allowed` is left.
+    unreadable: Vec<String>,
     pressure: bool,
     /// As of the last scan; none before the first, and where pressure is not tracked.
     stall_ms: Option<u64>,
@@ -97,31 +99,42 @@ struct Verdict {
 }
 
 /// Puts together what all policies on the path say about each cgroup.
-fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Vec<CgroupLine> {
+fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Result<Vec<CgroupLine>> {
     let mut lines: BTreeMap<PathBuf, CgroupLine> = BTreeMap::new();
+    let mut failed = None;
     for policy in policies {
-        let (Some(tunables), Some(root)) =
-            (policy.tunables, names.path_of_id(policy.link.cgroup_id))
-        else {
+        let Some(root) = names.path_of_id(policy.link.cgroup_id) else {
             continue;
         };
         cgroup::walk(&root, &mut |dir, id| {
-            // A cgroup that goes away meanwhile is left out.
-            let Some(explained) = policy.explain(id) else {
-                return;
-            };
-            let verdict = Verdict {
-                level: Level::of(&explained.now, names),
-                explained,
-                tunables,
+            let explained = policy.tunables.map(|tunables| (policy.explain(id), tunables));
+            let verdict = match explained {
+                None => None,
+                Some((Ok(Some(explained)), tunables)) => Some(Verdict {
+                    level: Level::of(&explained.now, names),
+                    explained,
+                    tunables,
+                }),
+                // A cgroup that goes away meanwhile is left out.
+                Some((Ok(None), _)) => return,
+                Some((Err(error), _)) => {
+                    failed.get_or_insert(error);
+                    return;
+                }
             };
             let line = lines
                 .entry(dir.to_owned())
                 .or_insert_with(|| CgroupLine::new(dir, names));
-            line.add(&verdict, sizes);
+            match verdict {
+                Some(verdict) => line.add(&verdict, sizes),
+                None => line.add_unreadable(&policy.name, sizes),
+            }
         });
     }
-    lines.into_values().collect()
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(lines.into_values().collect()),
+    }
 }
 
 impl CgroupLine {
@@ -134,6 +147,7 @@ impl CgroupLine {
             rules: Vec::new(),
             reasons: Vec::new(),
             orders: ByReason::each(u64::MAX),
+            unreadable: Vec::new(),
             pressure: false,
             stall_ms: None,
             elapsed_ms: None,
@@ -147,6 +161,12 @@ impl CgroupLine {
             asked: BTreeMap::new(),
             narrowed: BTreeMap::new(),
         }
+    }
+
+    /// One more policy binds it, and nobody can say how.
+    fn add_unreadable(&mut self, policy: &str, sizes: &Sizes) {
+        self.unreadable.push(policy.to_owned());
+        self.allowed = sizes.decision_name(&self.orders);
     }
 
     /// Narrows by one more policy, as the kernel does: AND.
@@ -200,9 +220,19 @@ impl CgroupLine {
     }
 
     fn why_text(&self) -> String {
-        match self.reasons.as_slice() {
+        let mut parts = self.reasons.clone();
+        let unreadable = self.unreadable.iter();
+        parts.extend(unreadable.map(|policy| format!("and policy {policy}, unreadable")));
+        match parts.as_slice() {
             [] => "-".to_owned(),
-            reasons => reasons.join("; "),
+            parts => parts.join("; "),
+        }
+    }
+
+    fn allowed_text(&self) -> String {
+        match self.unreadable.as_slice() {
+            [] => self.allowed.clone(),
+            _ => format!("<={}", self.allowed),
         }
     }
 
@@ -216,7 +246,7 @@ impl CgroupLine {
         let stall = self.stall_ms.map(|ms| show_duration(ms * 1_000_000));
         [
             self.cgroup.clone(),
-            self.allowed.clone(),
+            self.allowed_text(),
             stall.unwrap_or_else(|| "-".to_owned()),
             or_dash(self.memory_bytes),
             or_dash(self.room_bytes),
@@ -306,7 +336,7 @@ pub fn main(json: bool) -> Result<()> {
         thp: Thp::of_this_machine().enabled,
         policies: policies.iter().map(|p| policy_line(p, &names)).collect(),
         neighbours: neighbours::Host::read(),
-        cgroups: cgroup_lines(&policies, &names, &thp::sizes_of_this_machine()),
+        cgroups: cgroup_lines(&policies, &names, &thp::sizes_of_this_machine())?,
     };
     print::print(&report, json, text)
 }
@@ -392,6 +422,21 @@ mod tests {
         );
         assert_eq!(line.rules, [Rule::Small, Rule::Room]);
         assert_eq!(line.orders[Reason::Collapse], 0x3fc);
+    }
+
+    /// What cannot be read may leave anything: the row says so, and does not vanish.
+    #[test]
+    fn an_unreadable_policy_is_no_consent() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        line.add_unreadable("theirs", &X86);
+        assert_eq!(line.cells()[1], "<=all");
+        assert_eq!(line.why_text(), "and policy theirs, unreadable");
+        line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
+        assert_eq!(line.cells()[1], "<=512K-max");
+        assert!(line.why_text().ends_with("; and policy theirs, unreadable"));
+        let json = serde_json::to_value(&line).unwrap();
+        assert_eq!(json["unreadable"], serde_json::json!(["theirs"]));
     }
 
     #[test]

@@ -102,14 +102,21 @@ impl Attached {
 
     /// What it decides for a cgroup now, and why, by its own program; `None` if it cannot be
     /// asked, or the cgroup is gone.
-    pub fn explain(&self, cgroup_id: u64) -> Option<Explained> {
+    ///
+    /// # Errors
+    /// Whatever the kernel answers; the policy decides none the less.
+    pub fn explain(&self, cgroup_id: u64) -> Result<Option<Explained>> {
+        let Some(program) = &self.explain else {
+            return Ok(None);
+        };
         let question = Explained {
             cgroup_id,
             ..Explained::default()
         };
         let mut context = abi::as_bytes(&question).to_vec();
-        load::run_program(self.explain.as_ref()?.as_fd(), &mut context).ok()?;
-        abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0)
+        load::run_program(program.as_fd(), &mut context)
+            .context(|| format!("asking the policy {} what it decides", self.name))?;
+        Ok(abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0))
     }
 }
 
