@@ -94,21 +94,26 @@ static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u32 shar
 
 /*
  * Room at a level of the tree, as one number: the least of several is the level that binds,
- * and of equal ones the nearer.  Rooms are below 2^52 pages and levels below 128.
+ * and of equal ones the nearer.  Rooms are within 2^51 pages, over the limit, too, so that the
+ * difference of two keys has room.  Below 1024 levels a record would name another cgroup; its
+ * decision would still be the right one.
  */
+#define MTHP_LEVEL_BITS	10
+#define MTHP_LEVEL_MASK	((1U << MTHP_LEVEL_BITS) - 1)
+
 static __always_inline __s64 mthp_level_key(__s64 room, __u32 level)
 {
-	return room * 128 + (127 - (level & 127));
+	return room * (1 << MTHP_LEVEL_BITS) + (MTHP_LEVEL_MASK - (level & MTHP_LEVEL_MASK));
 }
 
 static __always_inline __s64 mthp_key_room(__s64 key)
 {
-	return key >> 7;
+	return key >> MTHP_LEVEL_BITS;
 }
 
 static __always_inline __u32 mthp_key_level(__s64 key)
 {
-	return 127 - (key & 127);
+	return MTHP_LEVEL_MASK - (key & MTHP_LEVEL_MASK);
 }
 
 /* Bytes of a key's room; MTHP_NO_LIMIT where no level binds. */

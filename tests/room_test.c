@@ -138,7 +138,7 @@ static void the_level_that_leaves_the_least_binds(void)
 		__s64 unlimited = mthp_unlimited(&t);
 		__s64 a = nasty_u64() % unlimited - nasty_u64() % unlimited;
 		__s64 b = i % 3 ? (__s64)(nasty_u64() % unlimited - nasty_u64() % unlimited) : a;
-		__u32 up = random_u64() % 127, down = up + 1;
+		__u32 up = random_u64() % 1023, down = up + 1;
 		__s64 least = mthp_level_key(a, up), other = mthp_level_key(b, down);
 
 		CHECK(mthp_key_room(least) == a && mthp_key_level(least) == up, "%lld at %u", a, up);
@@ -146,6 +146,7 @@ static void the_level_that_leaves_the_least_binds(void)
 		CHECK(mthp_key_room(least) == (a < b ? a : b), "%lld, %lld", a, b);
 		CHECK(mthp_key_level(least) == (b <= a ? down : up), "%lld, %lld", a, b);
 		CHECK(mthp_key_bytes(mthp_level_key(unlimited, 0), &t) == MTHP_NO_LIMIT, "none");
+		CHECK(mthp_level_key(unlimited, 0) - mthp_level_key(-unlimited, 1023) > 0, "no overflow");
 	}
 }
 
