@@ -91,7 +91,7 @@ struct mthp_tunables {
 struct mthp_decision {
 	__u64 orders;		/* allowed */
 	enum mthp_rule rule;	/* the one that leaves no more than these */
-	__u32 level;		/* of MTHP_ROOM: depth of the cgroup whose limit binds; 0: the machine */
+	__u32 pad;
 };
 
 /* A cgroup's decisions, and the facts that they rest on: as reported, and as explained. */

@@ -293,8 +293,6 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 	if (t->rules & MTHP_RULE(ROOM)) {
 		room(f, of);
 		mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
-		if (d.rule == MTHP_ROOM)
-			d.level = f->level;
 	}
 	if ((t->rules & MTHP_RULE(CAP)) && mthp_cap(f, t) < MTHP_NO_CAP && !mthp_wanted(f, t))
 		mthp_leave(&d, mthp_up_to(mthp_cap(f, t)), MTHP_CAP);

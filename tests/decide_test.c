@@ -26,7 +26,6 @@ static void a_rule_is_named_iff_it_narrows(void)
 
 		CHECK(!!(MTHP_ALL_ORDERS & ~d.orders) == (d.rule != MTHP_NONE), "rule %u", d.rule);
 		CHECK(d.rule == MTHP_NONE || (t.rules & (1u << d.rule)), "rule %u is off", d.rule);
-		CHECK(!d.level || d.rule == MTHP_ROOM || d.rule == MTHP_CAP, "level %u", d.level);
 	}
 }
 

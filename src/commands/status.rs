@@ -374,7 +374,7 @@ mod tests {
             now.decided[reason as usize] = Decision {
                 orders,
                 rule,
-                level: 0,
+                pad: 0,
             };
         }
         let dir = tempfile::tempdir().unwrap();

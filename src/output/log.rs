@@ -257,7 +257,7 @@ mod tests {
             now.decided[reason as usize] = Decided {
                 orders,
                 rule,
-                level: 0,
+                pad: 0,
             };
         }
         Event {
