@@ -82,6 +82,8 @@ struct mthp_tunables {
 	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 count_host;	/* 1: the machine is the root's limit */
+	__u32 count_nodes;	/* an option: 1: of the machine, only the nodes of the cgroup's cpuset */
+	__u32 pad;
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
 	__u32 bind_khugepaged;	/* an option: 1: small and sparse hold for khugepaged too */
@@ -107,6 +109,8 @@ struct mthp_record {
 	__u64 used_bytes;	/* ... and what of that is in use */
 	__u64 level_id;		/* id of its cgroup; 0: the machine */
 	__u32 level_high;	/* 1: the limit is memory.high, not memory.max */
+	__u32 level_nodes;	/* 1: of the machine, only the nodes that the cgroup is bound to */
+	__u32 pad;
 	__u32 memory_known;
 	__u32 pressure;		/* the verdict */
 	__u32 seen;		/* 1: it has been judged by its own stall */

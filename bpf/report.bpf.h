@@ -39,11 +39,14 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	r->used_bytes = 0;
 	r->level_id = 0;
 	r->level_high = 0;
+	r->level_nodes = 0;
+	r->pad = 0;
 	if (!(t->rules & MTHP_RULE(ROOM)) || r->room_bytes == MTHP_NO_LIMIT)
 		return;
 	if (!level) {
 		if (!mthp_space_of(cgrp, &space))
 			return;
+		r->level_nodes = space.nodes;
 		r->limit_bytes = space.total << t->page_shift;
 		r->used_bytes = (space.total - space.left) << t->page_shift;
 		return;

@@ -124,8 +124,8 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 }
 
 /*
- * What the host had left when the scan began: the same for every cgroup it meets, as a
- * policy that scans counts the whole host.
+ * What the machine had left when the scan began: the same for every cgroup it meets, unless
+ * the policy counts the nodes of each.
  */
 static __u64 mthp_scan_host = MTHP_NO_LIMIT;
 
@@ -164,7 +164,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	}
 	state->scanned_ns = now;
 
-	state->host_bytes = mthp_scan_host;
+	state->host_bytes = t->count_nodes ? mthp_host_now(cgrp, t) : mthp_scan_host;
 	if (t->rules & MTHP_RULE(ROOM)) {
 		below = mthp_below_limits(cgrp, t);
 		state->unlimited = below == MTHP_NO_LIMIT;

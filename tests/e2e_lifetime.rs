@@ -223,6 +223,7 @@ fn status_shows_policy_settings_and_decisions() {
     let expected = serde_json::json!({
         "threshold_us": 50_000, "window_us": 2_000_000, "min_memory_bytes": 8 * MIB,
         "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 2, "room_factor": 512,
+        "count_nodes": false,
         "cap_bytes": {"fault": MIB, "swapin": MIB, "khugepaged": MIB, "collapse": MIB, "reclaim": MIB},
         "bind": ["advised", "collapse"], "bind_khugepaged": false,
         "max_hold": 8, "sample_every": 4, "count_machine": true, "spare_cache": false, "some_stall": false,

@@ -50,7 +50,7 @@ fn who_is_bound_to_a_full_node_has_a_full_host() {
     assert_eq!(bound.huge(), 0);
     let line = status_of(&inner);
     assert_eq!(line["why"], "room", "{line}");
-    assert_eq!(line["level"]["limit"], "machine", "{line}");
+    assert_eq!(line["level"]["limit"], "nodes", "{line}");
     drop(bound);
     other.fill(64 * MIB);
     mostly_huge(&mut other, 64 * MIB);

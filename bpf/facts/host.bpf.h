@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the machine could still give out: the limit of the root.  For a policy that does not
- * see stall, of the NUMA nodes that a cgroup is bound to.
+ * What the machine could still give out: the limit of the root.  If the policy counts nodes,
+ * of those that a cgroup is bound to.
  */
 #ifndef MTHP_HOST_BPF_H
 #define MTHP_HOST_BPF_H
@@ -24,18 +24,12 @@ extern const void _totalram_pages __ksym __weak;
 extern const void totalreserve_pages __ksym __weak;
 
 /*
- * Does a policy count the nodes that a cgroup is bound to?  Only one without the rule
- * pressure.  On a full node of a host with memory elsewhere reclaim mostly succeeds, as
- * swap need not be on that node.  Stall shows the few times when it does not, and narrowing
- * by what the node has left costs 3 % of a server's rate (hostpressure/node of `make
- * bench`).  A policy that does not see stall would be OOM-killed there.
+ * The nodes that a cgroup is bound to count if the policy says so (count_nodes).  On a full
+ * node of a host with memory elsewhere reclaim mostly succeeds, as swap need not be on that
+ * node.  Stall shows the few times when it does not, and narrowing by what the node has left
+ * costs 3 % of a server's rate (hostpressure/node of `make bench`).  A policy that does not
+ * see stall would be OOM-killed there.  A kernel without CONFIG_NUMA has no node_data.
  */
-static __always_inline int mthp_by_nodes(const struct mthp_tunables *t)
-{
-	return !(t->rules & MTHP_RULE(PRESSURE));
-}
-
-/* One by one; a kernel without CONFIG_NUMA has no node_data. */
 extern const void node_data __ksym __weak;
 extern const void node_states __ksym __weak;
 
@@ -46,6 +40,8 @@ extern const void node_states __ksym __weak;
 struct mthp_space {
 	__s64 total;
 	__s64 left;
+	__u32 nodes;	/* 1: of the nodes that the cgroup is bound to */
+	__u32 pad;
 };
 
 /* Pages of files by the sums of a node, or of all. */
@@ -136,13 +132,14 @@ __noinline int mthp_space_of(struct cgroup *cgrp __arg_trusted, struct mthp_spac
 	asm volatile("" : : "r"(cgrp));
 	if (!space || !&vm_zone_stat || !&vm_node_stat || !&_totalram_pages || !&totalreserve_pages)
 		return 0;
-	nodes = mthp_by_nodes(mthp_tunables()) ? mthp_nodes_with_memory() : 0;
+	nodes = mthp_tunables()->count_nodes ? mthp_nodes_with_memory() : 0;
 	if (nodes)
 		nodes = mthp_nodes_of(cgrp, nodes);
 	if (!nodes) {
 		mthp_whole_host(space);
 		return 1;
 	}
+	space->nodes = 1;
 	space->total = 0;
 	space->left = 0;
 	for (n = 0; n < MTHP_NODE_BITS && nodes; n++, nodes >>= 1) {

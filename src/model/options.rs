@@ -79,7 +79,7 @@ const BIND: &[(&str, Bind)] = &[
 ];
 
 /// The table.
-pub static OPTIONS: [Opt; 14] = [
+pub static OPTIONS: [Opt; 15] = [
     Opt {
         name: "threshold",
         word: "TIME",
@@ -151,6 +151,18 @@ pub static OPTIONS: [Opt; 14] = [
         rules: &[Rule::Room],
         lab: false,
         field: Field::U64(|t| &mut t.room_factor),
+    },
+    Opt {
+        name: "count-nodes",
+        word: "0|1",
+        unit: Unit::Switch,
+        range: Some(("0", "1")),
+        default: "0",
+        help: "Of the machine, only the NUMA nodes of the cgroup's cpuset count. For policies \
+               without the rule pressure, which would not see a full node",
+        rules: &[Rule::Room],
+        lab: false,
+        field: Field::U32(|t| &mut t.count_nodes),
     },
     Opt {
         name: "cap",
@@ -611,6 +623,7 @@ mod tests {
         assert_eq!((t.min_memory, t.sparse_bytes), (8 << 20, 64 << 20));
         assert_eq!((t.limit_share, t.room_factor), (512, 1024));
         assert_eq!((t.max_hold, t.sample_mask), (64, 15));
+        assert_eq!(t.count_nodes, 0);
         assert_eq!((t.count_host, t.spare_cache, t.some_stall), (1, 1, 0));
         assert_eq!((t.bind, t.bind_khugepaged), (Bind(0), 1));
         assert_eq!(t.cap[1..], [abi::NO_CAP; NR_REASONS - 1]);

@@ -251,6 +251,8 @@ mod tests {
         assert_eq!(made("database").limit_share, 0);
         assert_eq!(made("small-services").min_memory, 64 << 20);
         assert!(!Rules(made("headroom").rules).has(Rule::Pressure));
+        // It is said, and does not follow from another rule.
+        assert_eq!((made("headroom").count_nodes, made("vm-host").count_nodes), (1, 0));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::model::units::{show_duration, show_size};
 pub struct Level {
     /// Name of the cgroup whose limit it is; null: the machine.
     pub cgroup: Option<String>,
-    /// `memory.high`, `memory.max` or `machine`.
+    /// `memory.high`, `memory.max`, `machine`, or `nodes`: those of the cgroup's cpuset.
     pub limit: &'static str,
     /// The limit.
     pub bytes: u64,
@@ -33,9 +33,10 @@ impl Level {
         }
         Some(Level {
             cgroup: (record.level_id != 0).then(|| names.of_id(record.level_id)),
-            limit: match (record.level_id, record.level_high) {
-                (0, _) => "machine",
-                (_, 0) => "memory.max",
+            limit: match (record.level_id, record.level_nodes, record.level_high) {
+                (0, 0, _) => "machine",
+                (0, ..) => "nodes",
+                (_, _, 0) => "memory.max",
                 _ => "memory.high",
             },
             bytes: record.limit_bytes,
@@ -48,6 +49,7 @@ impl Level {
         let bytes = show_size(self.bytes);
         let of = match &self.cgroup {
             Some(cgroup) => format!("{} {bytes} of {cgroup}", self.limit),
+            None if self.limit == "nodes" => format!("its nodes' {bytes}"),
             None => format!("the machine's {bytes}"),
         };
         format!("{of} ({} in use)", show_size(self.used_bytes))
@@ -235,6 +237,13 @@ mod tests {
         let level = Level::of(&machine, &names).unwrap();
         assert_eq!((level.limit, &level.cgroup), ("machine", &None));
         assert_eq!(level.text(), "the machine's 1G (700M in use)");
+        let nodes = Record {
+            level_nodes: 1,
+            ..machine
+        };
+        let level = Level::of(&nodes, &names).unwrap();
+        assert_eq!(level.limit, "nodes");
+        assert_eq!(level.text(), "its nodes' 1G (700M in use)");
         let gone = Record {
             level_id: u64::MAX,
             level_high: 1,
