@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What would be decided for a cgroup now, and why: asked by `mthp_ext status`, of the very
+ * What would be decided for a cgroup by a request that samples now, and why: asked by `mthp_ext status`, of the very
  * programs that decide.  Changes nothing.
  */
 #ifndef MTHP_EXPLAIN_BPF_H
@@ -14,11 +14,22 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 			     struct mthp_record *r)
 {
 	const struct mthp_tunables *t = mthp_tunables();
+	struct mthp_place place = { cgrp, state };
 	struct mthp_facts f = {};
 
 	if (!r)
 		return 0;
-	mthp_all_facts(&f, cgrp, state, t);
+	/* What the next sample would find: an old room beside a fresh limit would be neither. */
+	if (state) {
+		mthp_kept_facts(&f, state);
+		f.room_bytes = mthp_host_now(cgrp, t);
+		if (state->populated && (t->rules & MTHP_RULE(SMALL)))
+			f.memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
+	} else {
+		mthp_new_facts(cgrp, &f);
+	}
+	if (t->rules & MTHP_RULE(ROOM))
+		mthp_walk_to_root(&f, &place);
 	mthp_decide_each(r->decided, &f, t);
 	mthp_describe_facts(r, &f, cgrp, state, t);
 	return 0;

@@ -13,7 +13,7 @@ struct {
 /* A cgroup whose room wavers must not flood the log: one line per this. */
 #define MTHP_REPORT_EVERY_NS	100000000ULL
 
-/* Its facts, whatever the reason, as a request would find them. */
+/* Its facts, whatever the reason, as the requests until the next sample find them. */
 static __always_inline void mthp_all_facts(struct mthp_facts *f, struct cgroup *cgrp,
 					   const struct mthp_cgroup *state, const struct mthp_tunables *t)
 {
