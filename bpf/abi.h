@@ -71,7 +71,7 @@ struct mthp_tunables {
 	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
 	/* Options. */
 	enum mthp_bind bind;
-	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit */
+	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit that is too small */
 	__u32 cap[MTHP_NR_REASONS];	/* largest order ever allowed for each reason */
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
 	__u64 window_ns;
@@ -83,9 +83,9 @@ struct mthp_tunables {
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 count_host;	/* 1: the machine is the root's limit */
 	__u32 count_nodes;	/* an option: 1: of the machine, only the nodes of the cgroup's cpuset */
-	__u32 pad;
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
+	__u32 takes_back;	/* a fact: 1: the kernel asks at reclaim, so what was given can be taken back */
 	__u32 bind_khugepaged;	/* an option: 1: small and sparse hold for khugepaged too */
 };
 
@@ -106,7 +106,8 @@ struct mthp_record {
 	/* The level that leaves the least, if it narrows or not. */
 	__u64 room_bytes;	/* what it leaves; MTHP_NO_LIMIT */
 	__u64 limit_bytes;	/* its limit ... */
-	__u64 used_bytes;	/* ... and what of that is in use */
+	__u64 used_bytes;	/* ... what of that is in use ... */
+	__u64 swapped_bytes;	/* ... and what its cgroup has in swap beside it */
 	__u64 level_id;		/* id of its cgroup; 0: the machine */
 	__u32 level_high;	/* 1: the limit is memory.high, not memory.max */
 	__u32 level_nodes;	/* 1: of the machine, only the nodes that the cgroup is bound to */

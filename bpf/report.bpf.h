@@ -37,6 +37,7 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 
 	r->limit_bytes = 0;
 	r->used_bytes = 0;
+	r->swapped_bytes = 0;
 	r->level_id = 0;
 	r->level_high = 0;
 	r->level_nodes = 0;
@@ -59,6 +60,7 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 		r->level_high = counters.own->high < counters.own->max;
 		r->limit_bytes = (r->level_high ? counters.own->high : counters.own->max) << t->page_shift;
 		r->used_bytes = counters.own->usage.counter << t->page_shift;
+		r->swapped_bytes = mthp_swap_usage(counters.own) << t->page_shift;
 	}
 	r->level_id = at->kn->id;
 	bpf_cgroup_release(at);

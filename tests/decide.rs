@@ -138,6 +138,7 @@ tests! {
 tests! {
     room, "room_test",
     a_limit_is_none_while_large_folios_have_not_had_their_share,
+    a_limit_is_none_while_all_fits,
     room_is_as_defined,
     room_agrees_with_its_definition,
     room_is_graded_order_by_order,

@@ -61,6 +61,7 @@ static inline struct mthp_tunables nasty_tunables(void)
 		t.cap[reason] = random_u64() % 66;
 	t.bind = random_u64() % 4;
 	t.bind_khugepaged = random_u64() % 2;
+	t.takes_back = random_u64() % 2;
 	t.min_memory = nasty_u64();
 	t.room_factor = nasty_u64();
 	t.sparse_bytes = nasty_u64();

@@ -5,22 +5,40 @@
  */
 #include "facts.h"
 
-/* Half of a limit of 100 MiB, 25600 pages, may be in large folios. */
+/* Half of a limit of 100 MiB, 25600 pages, may be in large folios, where they stay. */
 static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
 {
 	struct mthp_tunables t = defaults();
 	__s64 unlimited = mthp_unlimited(&t);
 
-	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == unlimited, "nothing is used");
-	CHECK(mthp_level_room(25600, 12800 - 512, t.limit_share, &t) == unlimited, "one more fits");
-	CHECK(mthp_level_room(25600, 12800 - 511, t.limit_share, &t) == 12800 + 511, "just not");
-	CHECK(mthp_level_room(25600, 25600, t.limit_share, &t) == 0, "at the limit");
-	CHECK(mthp_level_room(25600, 25601, t.limit_share, &t) == -1, "over it");
-	CHECK(mthp_level_room(512, 0, t.limit_share, &t) == 512, "a limit without room for one");
-	CHECK(mthp_level_room(1792, 384, t.limit_share, &t) == unlimited, "half of 7 MiB");
-	CHECK(mthp_level_room(1792, 385, t.limit_share, &t) == 1407, "and no more");
+	t.takes_back = 0;
+	CHECK(mthp_level_room(25600, 0, 0, t.limit_share, &t) == unlimited, "nothing is used");
+	CHECK(mthp_level_room(25600, 12800 - 512, 0, t.limit_share, &t) == unlimited, "one more fits");
+	CHECK(mthp_level_room(25600, 12800 - 511, 0, t.limit_share, &t) == 12800 + 511, "just not");
+	CHECK(mthp_level_room(25600, 25600, 0, t.limit_share, &t) == 0, "at the limit");
+	CHECK(mthp_level_room(25600, 25601, 0, t.limit_share, &t) == -1, "over it");
+	CHECK(mthp_level_room(512, 0, 0, t.limit_share, &t) == 512, "a limit without room for one");
+	CHECK(mthp_level_room(1792, 384, 0, t.limit_share, &t) == unlimited, "half of 7 MiB");
+	CHECK(mthp_level_room(1792, 385, 0, t.limit_share, &t) == 1407, "and no more");
 	t.limit_share = 0;
-	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == 25600, "no share");
+	CHECK(mthp_level_room(25600, 0, 0, t.limit_share, &t) == 25600, "no share");
+}
+
+/* All of it, where they can be taken back, as long as nothing has to go for them. */
+static void a_limit_is_none_while_all_fits(void)
+{
+	struct mthp_tunables t = defaults();
+	__s64 unlimited = mthp_unlimited(&t);
+
+	CHECK(t.takes_back == 1, "as this kernel does");
+	CHECK(mthp_level_room(25600, 25600 - 512, 0, t.limit_share, &t) == unlimited, "one more fits");
+	CHECK(mthp_level_room(25600, 25600 - 511, 0, t.limit_share, &t) == 511, "just not");
+	CHECK(mthp_level_room(25600, 20000, 5088, t.limit_share, &t) == unlimited, "beside what is in swap");
+	CHECK(mthp_level_room(25600, 20000, 5089, t.limit_share, &t) == 5600, "just not");
+	CHECK(mthp_level_room(25600, 12000, 25600, t.limit_share, &t) == unlimited, "the share is theirs anyhow");
+	CHECK(mthp_level_room(25600, 20000, MTHP_NOT_COUNTED, t.limit_share, &t) == 5600, "swap is not known");
+	t.limit_share = 0;
+	CHECK(mthp_level_room(25600, 0, 0, t.limit_share, &t) == 25600, "each limit matters");
 }
 
 /* Limits and usages as large as there are, and any share. */
@@ -30,10 +48,13 @@ static void room_is_as_defined(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 limit = nasty_u64() % mthp_unlimited(&t);
 		__u64 used = nasty_u64() % mthp_unlimited(&t);
+		__u64 swapped = i & 1 ? nasty_u64() % mthp_unlimited(&t) : 0;
 		int within = used + t.largest_pages <= (limit * t.limit_share) >> 10;
-		__s64 want = within ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
+		int fits = t.takes_back && t.limit_share && used + swapped + t.largest_pages <= limit;
+		__s64 want = within || fits ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
-		CHECK(mthp_level_room(limit, used, t.limit_share, &t) == want, "%llu of %llu", used, limit);
+		CHECK(mthp_level_room(limit, used, swapped, t.limit_share, &t) == want,
+		      "%llu and %llu of %llu", used, swapped, limit);
 	}
 }
 
@@ -212,6 +233,7 @@ static void a_factor_of_zero_does_not_divide(void)
 
 static const struct test tests[] = {
 	TEST(a_limit_is_none_while_large_folios_have_not_had_their_share),
+	TEST(a_limit_is_none_while_all_fits),
 	TEST(room_is_as_defined),
 	TEST(room_agrees_with_its_definition),
 	TEST(room_is_graded_order_by_order),

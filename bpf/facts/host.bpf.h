@@ -158,7 +158,7 @@ static __always_inline __u64 mthp_host_room(struct cgroup *cgrp, const struct mt
 
 	if (!mthp_space_of(cgrp, &space))
 		return MTHP_NO_LIMIT;
-	room = mthp_level_room(space.total, space.total - space.left, t->limit_share, t);
+	room = mthp_level_room(space.total, space.total - space.left, MTHP_NOT_COUNTED, t->limit_share, t);
 	return mthp_key_bytes(mthp_level_key(room, 0), t);
 }
 

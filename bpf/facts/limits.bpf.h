@@ -108,6 +108,24 @@ static __always_inline __s64 mthp_min(__s64 a, __s64 b)
 	return b + (less & negative);
 }
 
+/* What the cgroup of @counter, which is that of its memory, has in swap, in pages. */
+static __always_inline __u64 mthp_swap_usage(const struct page_counter *counter)
+{
+	const struct page_counter *swap;
+
+	swap = bpf_rdonly_cast((void *)counter + bpf_core_field_offset(struct mem_cgroup, swap) -
+			       bpf_core_field_offset(struct mem_cgroup, memory),
+			       bpf_core_type_id_kernel(struct page_counter));
+	return swap->usage.counter;
+}
+
+/* The same, if it counts. */
+static __always_inline __u64 mthp_swapped(const struct page_counter *counter,
+					  const struct mthp_tunables *t)
+{
+	return t->takes_back ? mthp_swap_usage(counter) : MTHP_NOT_COUNTED;
+}
+
 static __always_inline int mthp_limited(const struct page_counter *counter, __u64 unlimited)
 {
 	return counter->high < unlimited || counter->max < unlimited;
@@ -145,7 +163,7 @@ static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
 /*
  * The limit that leaves the least, as a key: of the counters from the cgroup's own to the
  * one below the root, the room below min(high, max), when @cache of the pages used would
- * make room.  With a @share of 0 each limit matters.
+ * make room.  With a @share of 0 each limit matters, whatever fits.
  */
 static __always_inline __s64 mthp_least_room(const struct mthp_counters *counters, __u64 cache,
 					     __u32 share, const struct mthp_tunables *t)
@@ -167,6 +185,7 @@ static __always_inline __s64 mthp_least_room(const struct mthp_counters *counter
 		if (high < unlimited || max < unlimited)
 			least = mthp_min(least, mthp_level_key(mthp_level_room(mthp_min(high, max),
 									       counter->usage.counter - cache,
+									       mthp_swapped(counter, t),
 									       share, t), level));
 		if (!--left)
 			break;

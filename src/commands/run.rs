@@ -22,8 +22,9 @@ use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Thp};
 use crate::model::abi::{self, Tunables};
-use crate::model::orders::Sizes;
 use crate::model::options::SCANS;
+use crate::model::orders::Sizes;
+use crate::model::reason::Reason;
 use crate::output::log::{End, Line, Log, Source};
 use crate::output::why::Level;
 
@@ -69,7 +70,7 @@ enum Ended {
 /// Each with its own exit code; nothing is attached after any of them.
 pub fn main(args: &RunArgs) -> Result<()> {
     let sizes = thp::sizes_of_this_machine();
-    let (policy, tunables) = args.resolve(&sizes)?;
+    let (policy, mut tunables) = args.resolve(&sizes)?;
     let programs = Programs::read(args.object.as_deref())?;
     let obeys = programs.tunable();
     if !obeys {
@@ -84,6 +85,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let root = Cgroup::open(&args.root)?;
     let carrier = Carrier::probe()?;
     carrier.require_hook()?;
+    tunables.takes_back = carrier.abilities.reasons[Reason::Reclaim].into();
     let pressure_file = psi::file_of(&root.path, &root.mount);
     let scans = programs.scans() && (!obeys || policy.rules.has(SCANS));
     if scans && !psi::available(&pressure_file) {

@@ -135,7 +135,7 @@ pub static OPTIONS: [Opt; 15] = [
         range: Some(("0", "100")),
         default: "50",
         help: "Percentage of a limit, and of the machine, that may be in use before the room \
-               left counts. Higher: large folios up to closer to a limit",
+               left counts; a limit below which all fits does not, unless this is 0. Higher: large folios up to closer to a limit",
         rules: &[Rule::Room],
         lab: false,
         field: Field::U32(|t| &mut t.limit_share),
@@ -452,7 +452,8 @@ impl Values {
     }
 }
 
-/// The constants of a policy: the table's, then the policy's, then those given.
+/// The constants of a policy: the table's, then the policy's, then those given.  What the kernel
+/// can do is not known here (`takes_back`).
 ///
 /// # Errors
 /// Values that are each fine but do not go together; with a line, if the policy's file has them.
@@ -579,7 +580,9 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), Mistake> {
 /// # Errors
 /// None: a test reads every default.
 pub fn defaults(sizes: &Sizes) -> Result<Tunables, Mistake> {
-    tunables(&with_every_rule(), &Values::default(), sizes)
+    let t = tunables(&with_every_rule(), &Values::default(), sizes)?;
+    // As on a kernel of this series.
+    Ok(Tunables { takes_back: 1, ..t })
 }
 
 fn with_every_rule() -> Policy {

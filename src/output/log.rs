@@ -287,6 +287,7 @@ mod tests {
             limit: "memory.max",
             bytes: 64 << 20,
             used_bytes: 63 << 20,
+            swapped_bytes: 0,
         };
         let level = (event.now.room_bytes != NO_LIMIT).then_some(level);
         let tunables = options::defaults(&X86).unwrap();
@@ -343,6 +344,7 @@ mod tests {
         assert_eq!(value["hold_windows"], 4);
         let level = serde_json::json!({
             "cgroup": "/redis", "limit": "memory.max", "bytes": 64 << 20, "used_bytes": 63 << 20,
+            "swapped_bytes": 0,
         });
         assert_eq!(
             (&value["level"], &value["room_bytes"]),

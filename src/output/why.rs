@@ -23,6 +23,8 @@ pub struct Level {
     pub bytes: u64,
     /// What of it is in use, page cache included.
     pub used_bytes: u64,
+    /// What its cgroup has in swap beside that; 0 for the machine.
+    pub swapped_bytes: u64,
 }
 
 impl Level {
@@ -41,10 +43,11 @@ impl Level {
             },
             bytes: record.limit_bytes,
             used_bytes: record.used_bytes,
+            swapped_bytes: record.swapped_bytes,
         })
     }
 
-    /// "memory.max 64M of /redis (63M in use)", "the machine's 1G (700M in use)"
+    /// "memory.max 64M of /redis (63M in use, 20M in swap)", "the machine's 1G (700M in use)"
     pub fn text(&self) -> String {
         let bytes = show_size(self.bytes);
         let of = match &self.cgroup {
@@ -52,7 +55,11 @@ impl Level {
             None if self.limit == "nodes" => format!("its nodes' {bytes}"),
             None => format!("the machine's {bytes}"),
         };
-        format!("{of} ({} in use)", show_size(self.used_bytes))
+        let swapped = match self.swapped_bytes {
+            0 => String::new(),
+            bytes => format!(", {} in swap", show_size(bytes)),
+        };
+        format!("{of} ({} in use{swapped})", show_size(self.used_bytes))
     }
 }
 
@@ -163,6 +170,7 @@ mod tests {
             limit: "memory.max",
             bytes: 64 << 20,
             used_bytes: 63 << 20,
+            swapped_bytes: 0,
         }
     }
 
@@ -237,6 +245,12 @@ mod tests {
         let level = Level::of(&machine, &names).unwrap();
         assert_eq!((level.limit, &level.cgroup), ("machine", &None));
         assert_eq!(level.text(), "the machine's 1G (700M in use)");
+        let swapped = Level {
+            swapped_bytes: 20 << 20,
+            ..self::level()
+        };
+        let text = "memory.max 64M of /redis (63M in use, 20M in swap)";
+        assert_eq!(swapped.text(), text);
         let nodes = Record {
             level_nodes: 1,
             ..machine
