@@ -2,7 +2,7 @@
 //! The types that the BPF programs and mthp_ext share.
 //!
 //! They are those of bpf/abi.h and bpf/hook.h: libbpf-cargo writes them down from the type
-//! information of the compiled object, so there is nothing to keep equal.
+//! information of the compiled object.  Three macros have a copy here, which a test compares.
 
 #[allow(
     warnings,
@@ -113,5 +113,32 @@ mod tests {
         set_text(&mut bytes, "xyz");
         assert_eq!(text(&bytes), "xyz");
         assert_eq!(text(b"ab"), "ab");
+    }
+
+    /// Macros are in no type information: these stand in the header and above.
+    #[test]
+    fn constants_are_those_of_the_header() {
+        let header = include_str!("../../bpf/abi.h");
+        for line in [
+            "#define MTHP_ALL_ORDERS\t(~1ULL)\n",
+            "#define MTHP_NO_LIMIT\t(~0ULL)\n",
+            "#define MTHP_NO_CAP\t63u\n",
+        ] {
+            assert!(header.contains(line), "{line}");
+        }
+        assert_eq!((ALL_ORDERS, NO_LIMIT, NO_CAP), (!1, !0, 63));
+    }
+
+    /// A layout that changes without its number would be read as another.
+    #[test]
+    fn a_layout_has_its_number() {
+        let sizes = (
+            size_of::<Tunables>(),
+            size_of::<Event>(),
+            size_of::<Explained>(),
+            size_of::<Walk>(),
+        );
+        let what = "count MTHP_ABI up in bpf/abi.h, then write both down here";
+        assert_eq!((ABI.0 & 0xff, sizes), (10, (160, 272, 552, 32)), "{what}");
     }
 }
