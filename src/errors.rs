@@ -190,9 +190,7 @@ pub enum Error {
     },
 
     /// The kernel refused the programs.
-    #[error(
-        "the kernel refused {what}: {source}. {remedy}{log}"
-    )]
+    #[error("the kernel refused {what}: {source}. {remedy}{log}")]
     Load {
         /// The policy, or an object of the user's.
         what: String,

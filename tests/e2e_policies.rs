@@ -92,7 +92,13 @@ fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
         }
     }
     std::fs::write(&file, &bare).unwrap();
-    let bare_run = ["run", "--root", group.path.to_str().unwrap(), "--object", path];
+    let bare_run = [
+        "run",
+        "--root",
+        group.path.to_str().unwrap(),
+        "--object",
+        path,
+    ];
     let (code, message) = fails(&[&bare_run[..], &["--cap", "4K"]].concat());
     assert_eq!(code, 2, "{message}");
     assert!(message.contains("would not obey cap"), "{message}");

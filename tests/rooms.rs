@@ -111,7 +111,11 @@ fn named(text: &str) -> Vec<&'static str> {
     let quoted = |name: &str| {
         let (plain, long) = (format!("\"{name}\""), format!("\"--{name}\""));
         let key = format!("\"{}", name.replace('-', "_"));
-        text.contains(&plain) || text.contains(&long) || (name.contains('-') && text.contains(&key))
+        let place = format!("{{{name}}}");
+        text.contains(&place)
+            || text.contains(&plain)
+            || text.contains(&long)
+            || (name.contains('-') && text.contains(&key))
     };
     let all = OPTIONS.iter().map(|option| option.name);
     all.filter(|name| quoted(name)).collect()
@@ -131,4 +135,6 @@ fn nobody_lists_the_options_but_the_table() {
     }
     let list = "struct Settings { a: \"window\", b: \"min_memory_bytes\", c: \"--cap\" }";
     assert_eq!(named(list), ["window", "min-memory", "cap"]);
+    let sentences = "\"{window} of {threshold}, once {limit-share}% is in use\"";
+    assert_eq!(named(sentences), ["threshold", "window", "limit-share"]);
 }

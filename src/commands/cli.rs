@@ -184,7 +184,10 @@ pub fn policy(word: &str, directory: &Path) -> Result<Policy> {
     }
     match Policy::built_in(word) {
         Some(Ok(policy)) => Ok(policy),
-        Some(Err(mistake)) => Err(wrong(Some(&Policy::path_in("policies".as_ref(), word)), mistake)),
+        Some(Err(mistake)) => Err(wrong(
+            Some(&Policy::path_in("policies".as_ref(), word)),
+            mistake,
+        )),
         None => {
             let known: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             Err(Error::Usage(format!(
@@ -319,7 +322,10 @@ mod tests {
         for (args, part) in [
             (&["--policy", "default"][..], "obey policy:"),
             (&["--cap", "4K"], "obey cap:"),
-            (&["--set", "max-hold=1", "--window", "2s"], "obey window, max-hold:"),
+            (
+                &["--set", "max-hold=1", "--window", "2s"],
+                "obey window, max-hold:",
+            ),
         ] {
             let said = refused(args).unwrap_err();
             assert!(said.contains(part), "{said}");
@@ -362,7 +368,10 @@ mod tests {
         }
         for name in ["redis-7", "redis-7.2"] {
             let found = policy(name, dir.path()).unwrap();
-            assert_eq!((found.name.as_str(), found.about), (name, format!("of {name}")));
+            assert_eq!(
+                (found.name.as_str(), found.about),
+                (name, format!("of {name}"))
+            );
         }
         assert_eq!(policy("redis-7.3", dir.path()).unwrap_err().code(), 2);
     }

@@ -107,7 +107,9 @@ fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Result<V
             continue;
         };
         cgroup::walk(&root, &mut |dir, id| {
-            let explained = policy.tunables.map(|tunables| (policy.explain(id), tunables));
+            let explained = policy
+                .tunables
+                .map(|tunables| (policy.explain(id), tunables));
             let verdict = match explained {
                 None => None,
                 Some((Ok(Some(explained)), tunables)) => Some(Verdict {

@@ -75,7 +75,9 @@ impl Programs {
             scans,
         };
         match foreign {
-            true => Err(programs.mismatch("its tunables are not those of this mthp_ext (bpf/abi.h)")),
+            true => {
+                Err(programs.mismatch("its tunables are not those of this mthp_ext (bpf/abi.h)"))
+            }
             false => Ok(programs),
         }
     }
@@ -378,7 +380,10 @@ fn fill_ops<'o>(
     // A descriptor is written into it: not into whatever struct it may be.
     let info = ops.info().map_err(|e| load_error(own, e))?;
     if info.info.btf_vmlinux_value_type_id != value_type {
-        return Err(mismatch(own, "its struct_ops map is not of struct bpf_mthp_ops"));
+        return Err(mismatch(
+            own,
+            "its struct_ops map is not of struct bpf_mthp_ops",
+        ));
     }
     let fd = u64::try_from(program.as_fd().as_raw_fd()).unwrap_or_default();
     let mut value = vec![0; ops.value_size() as usize];

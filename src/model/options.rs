@@ -406,6 +406,53 @@ fn names(bits: &'static [(&'static str, Bind)], value: u64) -> Vec<&'static str>
     on.map(|(name, _)| *name).collect()
 }
 
+/// The stall that counts: of all tasks, or of some.
+pub fn stall(tunables: &Tunables) -> &'static str {
+    if tunables.some_stall == 0 {
+        "full"
+    } else {
+        "some"
+    }
+}
+
+/// A rule in words, with `{names}` of options in the place of their values; `None` for a cap that there is not.
+pub fn sentence(rule: Rule, t: &Tunables) -> Option<String> {
+    let empty = if t.bind_khugepaged != 0 {
+        "base pages on fault and by khugepaged"
+    } else {
+        "base pages on fault"
+    };
+    Some(match rule {
+        Rule::Pressure => format!(
+            "base pages from {{threshold}} of {} stall in {{window}}; {}",
+            stall(t),
+            if t.max_hold == 1 {
+                "ends after one calm window"
+            } else {
+                "ends after 1 to {max-hold} calm windows"
+            }
+        ),
+        Rule::Small if t.min_memory == 0 => "off".to_owned(),
+        Rule::Small => format!("{empty} below {{min-memory}} of anon+shmem"),
+        Rule::Sparse if t.sparse_bytes == 0 => "off".to_owned(),
+        Rule::Sparse => format!(
+            "{empty} for a process that fills less than half of the memory it spans, \
+             if that wastes {{sparse-waste}}"
+        ),
+        Rule::Room => format!(
+            "a folio may take 1/{{room-factor}} of what a limit or the machine has left, once \
+             {{limit-share}}% of it is in use{}",
+            if t.takes_back != 0 && t.limit_share != 0 {
+                "; a limit below which all fits is none"
+            } else {
+                ""
+            }
+        ),
+        Rule::Cap if t.cap[1..].iter().all(|cap| *cap == abi::NO_CAP) => return None,
+        Rule::Cap => "at most {cap}".to_owned(),
+    })
+}
+
 /// The rule that brings the scan: it is loaded, and PSI needed, for policies that have it.
 pub const SCANS: Rule = Rule::Pressure;
 
@@ -730,7 +777,11 @@ mod tests {
             assert!(tunables(&with_every_rule(), &values, &X86).is_ok());
             refused += 1;
         }
-        assert_eq!(refused, OPTIONS.len() - 2, "bind and sample-every are everybody's");
+        assert_eq!(
+            refused,
+            OPTIONS.len() - 2,
+            "bind and sample-every are everybody's"
+        );
     }
 
     /// Every set of rules is either whole, or refused by name.
@@ -748,8 +799,8 @@ mod tests {
                 let cap = Opt::named("cap").unwrap();
                 values.add(cap, cap.parse("64K").unwrap());
             }
-            let unscanned = !rules.has(Rule::Pressure)
-                && (rules.has(Rule::Small) || rules.has(Rule::Sparse));
+            let unscanned =
+                !rules.has(Rule::Pressure) && (rules.has(Rule::Small) || rules.has(Rule::Sparse));
             let result = tunables(&policy, &values, &X86);
             assert_eq!(result.is_err(), unscanned, "{rules:?}");
             if let Err(said) = result {

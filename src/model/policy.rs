@@ -148,7 +148,8 @@ fn rules(value: &Spanned<DeValue<'_>>) -> Result<Rules, Misplaced> {
     let one = |item: &Spanned<DeValue<'_>>| {
         let name = item.get_ref().as_str();
         let name = name.ok_or_else(|| "must be a list of names".to_owned());
-        name.and_then(rule).map_err(|what| (item.span().start, what))
+        name.and_then(rule)
+            .map_err(|what| (item.span().start, what))
     };
     list.iter().map(one).collect()
 }
@@ -243,8 +244,7 @@ mod tests {
         let reactive = made("reactive");
         assert_eq!((reactive.min_memory, reactive.max_hold), (16 << 20, 1));
         assert_eq!(
-            reactive.bind_khugepaged,
-            0,
+            reactive.bind_khugepaged, 0,
             "khugepaged is free to collapse later"
         );
         assert_eq!(made("database").cap[1..4], [4, 0, 0]);
@@ -252,7 +252,10 @@ mod tests {
         assert_eq!(made("small-services").min_memory, 64 << 20);
         assert!(!Rules(made("headroom").rules).has(Rule::Pressure));
         // It is said, and does not follow from another rule.
-        assert_eq!((made("headroom").count_nodes, made("vm-host").count_nodes), (1, 0));
+        assert_eq!(
+            (made("headroom").count_nodes, made("vm-host").count_nodes),
+            (1, 0)
+        );
     }
 
     #[test]

@@ -153,9 +153,9 @@ impl Line {
                 link_id,
                 setting,
                 ..
-            } => format!(
-                "{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}"
-            ),
+            } => {
+                format!("{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}")
+            }
             Line::Detached {
                 what,
                 root,
@@ -407,14 +407,23 @@ mod tests {
         };
         for (source, text) in [
             (source(Some("web"), None, None), "policy web"),
-            (source(Some("web"), Some("/e/web.toml"), None), "policy web (/e/web.toml)"),
-            (source(Some("web"), None, Some("/o")), "policy web by object /o"),
+            (
+                source(Some("web"), Some("/e/web.toml"), None),
+                "policy web (/e/web.toml)",
+            ),
+            (
+                source(Some("web"), None, Some("/o")),
+                "policy web by object /o",
+            ),
             (source(None, None, Some("/o")), "object /o"),
         ] {
             assert_eq!(source.to_string(), text);
         }
         let json = printed(&detached(End::Error, None, None), true);
-        assert!(json.contains("\"policy\":\"default\",\"file\":null,\"object\":null"), "{json}");
+        assert!(
+            json.contains("\"policy\":\"default\",\"file\":null,\"object\":null"),
+            "{json}"
+        );
     }
 
     #[test]

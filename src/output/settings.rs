@@ -6,10 +6,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::why;
 use crate::model::abi::{Bind, Tunables};
-use crate::model::options::{OPTIONS, Opt};
-use crate::model::rule::{Rule, Rules};
+use crate::model::options::{self, OPTIONS, Opt, Unit};
+use crate::model::rule::Rules;
 
 /// Each option with its value, by name and unit.
 #[derive(Debug, Serialize)]
@@ -42,16 +41,40 @@ fn filled(sentence: &str, tunables: &Tunables) -> String {
     text
 }
 
-/// A line for each rule that the policy has, and one for what else they bind.
+/// Options that no sentence names, where they are not as usual.
+fn unsaid(tunables: &Tunables) -> Vec<String> {
+    let rules = Rules(tunables.rules);
+    let said: String = rules
+        .iter()
+        .filter_map(|rule| options::sentence(rule, tunables))
+        .collect();
+    let unsaid = OPTIONS.iter().filter(|option| {
+        let place = format!("{{{}}}", option.name);
+        // What is bound besides has its own line.
+        !said.contains(&place) && !matches!(option.unit, Unit::Set(_)) && option.belongs_to(rules)
+    });
+    unsaid
+        .map(|option| (option, option.shown(tunables)))
+        .filter(|(option, shown)| shown != option.default)
+        .map(|(option, shown)| format!("{} {shown}", option.name))
+        .collect()
+}
+
+/// A line for each rule that the policy has, one for other options that are not as usual, and one
+/// for what else the rules bind.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn text(tunables: &Tunables, out: &mut impl Write) -> io::Result<()> {
     for rule in Rules(tunables.rules).iter() {
-        if let Some(sentence) = sentence(rule, tunables) {
+        if let Some(sentence) = options::sentence(rule, tunables) {
             let sentence = filled(&sentence, tunables);
             writeln!(out, "  {:10} {sentence}", format!("{}:", rule.name()))?;
         }
+    }
+    let unsaid = unsaid(tunables);
+    if !unsaid.is_empty() {
+        writeln!(out, "  {:10} {}", "also:", unsaid.join(", "))?;
     }
     let also = [
         (Bind::MTHP_BIND_ADVISED, "MADV_HUGEPAGE memory"),
@@ -71,43 +94,11 @@ fn binds(tunables: &Tunables, what: Bind) -> bool {
     tunables.bind.0 & what.0 != 0
 }
 
-/// A rule in words; `None` for a cap that there is not.
-fn sentence(rule: Rule, t: &Tunables) -> Option<String> {
-    let empty = if t.bind_khugepaged != 0 {
-        "base pages on fault and by khugepaged"
-    } else {
-        "base pages on fault"
-    };
-    Some(match rule {
-        Rule::Pressure => format!(
-            "base pages from {{threshold}} of {} stall in {{window}}; {}",
-            why::stall(t),
-            if t.max_hold == 1 {
-                "ends after one calm window"
-            } else {
-                "ends after 1 to {max-hold} calm windows"
-            }
-        ),
-        Rule::Small if t.min_memory == 0 => "off".to_owned(),
-        Rule::Small => format!("{empty} below {{min-memory}} of anon+shmem"),
-        Rule::Sparse if t.sparse_bytes == 0 => "off".to_owned(),
-        Rule::Sparse => format!(
-            "{empty} for a process that fills less than half of the memory it spans, \
-             if that wastes {{sparse-waste}}"
-        ),
-        Rule::Room => "a folio may take 1/{room-factor} of what a limit or the machine has left, \
-                       once {limit-share}% of it is in use"
-            .to_owned(),
-        Rule::Cap if shown(t, "cap") == "none" => return None,
-        Rule::Cap => "at most {cap}".to_owned(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::options;
     use crate::model::orders::Sizes;
+    use crate::model::rule::Rule;
 
     fn tunables() -> Tunables {
         let x86 = Sizes {
@@ -132,7 +123,7 @@ mod tests {
              sparse:    base pages on fault and by khugepaged for a process that fills less than half \
              of the memory it spans, if that wastes 64M\n  \
              room:      a folio may take 1/1024 of what a limit or the machine has left, \
-             once 50% of it is in use\n"
+             once 50% of it is in use; a limit below which all fits is none\n"
         );
     }
 
@@ -158,11 +149,24 @@ mod tests {
         }
     }
 
+    /// An option that no sentence names shows all the same.
+    #[test]
+    fn what_is_set_for_measuring_shows() {
+        let text = printed(&Tunables {
+            count_host: 0,
+            sample_mask: 0,
+            ..tunables()
+        });
+        let line = "\n  also:      sample-every 1, count-machine 0\n";
+        assert!(text.contains(line), "{text}");
+        assert!(!printed(&tunables()).contains("also:"));
+    }
+
     /// A name in a sentence that the table has not would leave a gap.
     #[test]
     fn sentences_name_options() {
         for rule in Rule::ALL {
-            let sentence = sentence(
+            let sentence = options::sentence(
                 rule,
                 &Tunables {
                     cap: [4; 6],

@@ -8,6 +8,7 @@ use crate::kernel::cgroup::Names;
 use crate::model::abi::Bind;
 use crate::model::abi::{NO_LIMIT, Record, Tunables};
 use crate::model::caps::Caps;
+use crate::model::options::stall;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::Rule;
 use crate::model::units::{show_duration, show_size};
@@ -118,15 +119,6 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
                 Caps::of_orders(t.cap, t.page_shift).text(bound)
             )
         }
-    }
-}
-
-/// The stall that counts: of all tasks, or of some.
-pub fn stall(tunables: &Tunables) -> &'static str {
-    if tunables.some_stall == 0 {
-        "full"
-    } else {
-        "some"
     }
 }
 
