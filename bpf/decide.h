@@ -53,6 +53,19 @@ static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct 
 	return (f->flags & BPF_MTHP_ADVISED) && !(t->bind & MTHP_BIND_ADVISED);
 }
 
+/*
+ * How large is it?  What was charged since the last sample may be anon or shmem: count it
+ * as such, or a program that starts and fills its heap would stay small for up to a
+ * window.
+ */
+static __always_inline __u64 mthp_memory_now(const struct mthp_cgroup *state, __u64 usage,
+					     const struct mthp_tunables *t)
+{
+	__u64 since = usage > state->usage_pages ? usage - state->usage_pages : 0;
+
+	return state->memory_bytes + (since << t->page_shift);
+}
+
 /* All bits up to the highest one set in @x. */
 static __always_inline __u64 mthp_fill_down(__u64 x)
 {

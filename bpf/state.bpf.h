@@ -91,19 +91,6 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 }
 
-/*
- * How large is it?  What was charged since the last sample may be anon or shmem: count it
- * as such, or a program that starts and fills its heap would stay small for up to a
- * window.
- */
-static __always_inline __u64 mthp_memory_now(const struct mthp_cgroup *state, __u64 usage,
-					     const struct mthp_tunables *t)
-{
-	__u64 since = usage > state->usage_pages ? usage - state->usage_pages : 0;
-
-	return state->memory_bytes + (since << t->page_shift);
-}
-
 /* Facts about a cgroup.  Its room is that of the machine, until the walk to the root. */
 static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct mthp_cgroup *state)
 {

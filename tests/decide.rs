@@ -123,6 +123,7 @@ tests! {
     calm_and_large_gets_everything,
     pressure_means_base_pages_for_all_but_collapse,
     small_means_base_pages_where_zeroes_may_fill_up,
+    growth_since_the_scan_counts_as_memory,
     small_ends_at_the_very_byte,
     an_empty_cgroup_is_not_small,
     unknown_memory_is_not_small,

@@ -224,6 +224,19 @@ static void small_means_base_pages_where_zeroes_may_fill_up(void)
 	check_wasters(f);
 }
 
+/* What was charged since may be anon; what went since was perhaps not. */
+static void growth_since_the_scan_counts_as_memory(void)
+{
+	struct mthp_cgroup state = { .memory_bytes = 3 * MIB, .usage_pages = 1000 };
+	struct mthp_tunables t = defaults();
+
+	CHECK(mthp_memory_now(&state, 1000, &t) == 3 * MIB, "as of the scan");
+	CHECK(mthp_memory_now(&state, 1256, &t) == 4 * MIB, "and 256 pages");
+	CHECK(mthp_memory_now(&state, 0, &t) == 3 * MIB, "less is charged");
+	t.page_shift = 16;
+	CHECK(mthp_memory_now(&state, 1016, &t) == 4 * MIB, "of 64 KiB");
+}
+
 static void small_ends_at_the_very_byte(void)
 {
 	struct mthp_tunables t = defaults();
@@ -393,6 +406,7 @@ static const struct test tests[] = {
 	TEST(calm_and_large_gets_everything),
 	TEST(pressure_means_base_pages_for_all_but_collapse),
 	TEST(small_means_base_pages_where_zeroes_may_fill_up),
+	TEST(growth_since_the_scan_counts_as_memory),
 	TEST(small_ends_at_the_very_byte),
 	TEST(an_empty_cgroup_is_not_small),
 	TEST(unknown_memory_is_not_small),
