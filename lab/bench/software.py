@@ -2,6 +2,7 @@
 """The programs and files that cases take into their guests, by name."""
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from functools import cache as remember
 from pathlib import Path
@@ -80,8 +81,15 @@ def _qemu() -> Payload:
     return Payload({"qemu": tool("qemu-system-x86_64")}, tuple(modules))
 
 
+_OUTSIDE = re.compile(rb"/usr/share/nodejs/[\w./-]+\.js")
+
+
 def _node() -> Payload:
-    return Payload({"node": tool("node")})
+    """Node.js, and those of its builtins that Debian keeps in packages of their own: without them it aborts."""
+    node = tool("node")
+    binaries = [node, *(one for one in initramfs.libraries(node) if one.name.startswith("libnode"))]
+    outside = {Path(name.decode()) for binary in binaries for name in _OUTSIDE.findall(binary.read_bytes())}
+    return Payload({"node": node}, files={str(path): path for path in sorted(outside) if path.is_file()})
 
 
 def _sqlite() -> Payload:

@@ -6,7 +6,6 @@ memory is short, and leave an advised program that fits what it asked for."""
 from dataclasses import replace
 
 from lab.bench import readers
-from lab.bench.run import Run
 from lab.bench.scenarios import bloat, python, store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
@@ -71,10 +70,6 @@ def _arrays(scale: Scale, limited: bool) -> Case:
     )  # fmt: skip
 
 
-def _survived(run: Run) -> float | None:
-    return 1.0 if run.ends["load"].code == 0 and not run.oom_kills else None
-
-
 def _small() -> Case:
     count = 8
     return Case(
@@ -95,7 +90,7 @@ def _small() -> Case:
             ),
         ),
         software=("python",),
-        scores=(Metric("survived", "survived", "", +1, _survived),),
+        scores=(bloat.SURVIVED,),
         deadline_s=60,
         main="threads",
         advises=True,

@@ -54,6 +54,20 @@ def _threads(scale: Scale) -> Case:
     )
 
 
+def sparse_toucher(processes: int, mib: int, seconds: int, group: str) -> Task:
+    """So many processes, each of which uses a byte in 50 KiB of so much memory."""
+    words = ("--vm", str(processes), "--vm-bytes", f"{mib}M", "--vm-stride", "51200", "--vm-keep")
+    return Task("load", Role.LOAD, ("{stress}", *words, "--timeout", f"{seconds}s"), group=group)
+
+
+def _survived(run: Run) -> float | None:
+    return 1.0 if run.ends["load"].code == 0 and not run.oom_kills else None
+
+
+SURVIVED = Metric("survived", "survived", "", +1, _survived)
+"""Of cases in which that is all there is to say."""
+
+
 def _sparse(scale: Scale) -> Case:
     mib, seconds = (64, 1) if scale is Scale.SMOKE else (256, 4)
     return Case(
@@ -62,53 +76,32 @@ def _sparse(scale: Scale) -> Case:
         title=f"stress touches one byte in 50 KiB of {mib} MiB",
         machine=Machine(1024, 128),
         groups=(Group("bloat"),),
-        tasks=(
-            Task(
-                "load",
-                Role.LOAD,
-                ("{stress}", "--vm", "1", "--vm-bytes", f"{mib}M", "--vm-stride", "51200", "--vm-keep",
-                 "--timeout", f"{seconds}s"),
-                group="bloat",
-            ),
-        ),
+        tasks=(sparse_toucher(1, mib, seconds, "bloat"),),
         software=("stress",),
         scores=(MEAN,),
         deadline_s=60,
         main="bloat",
         frugal=True,
         lrus=_LRUS,
-    )  # fmt: skip
+    )
 
 
 def _sparse_max(scale: Scale) -> Case:
     seconds = 1 if scale is Scale.SMOKE else 4
-
-    def survived(run: Run) -> float | None:
-        end = run.ends["load"]
-        return 1.0 if end.code == 0 and not run.oom_kills else None
-
     return Case(
         scenario="bloat",
         key="sparse-max",
         title="stress touches one byte in 50 KiB of 40 MiB, memory.max = 20M, no swap",
         machine=Machine(512, 128),
         groups=(Group("bloat", {"memory.max": 20 * MIB, "memory.swap.max": 0}),),
-        tasks=(
-            Task(
-                "load",
-                Role.LOAD,
-                ("{stress}", "--vm", "1", "--vm-bytes", "40M", "--vm-stride", "51200", "--vm-keep",
-                 "--timeout", f"{seconds}s"),
-                group="bloat",
-            ),
-        ),
+        tasks=(sparse_toucher(1, 40, seconds, "bloat"),),
         software=("stress",),
-        scores=(Metric("survived", "survived", "", +1, survived),),
+        scores=(SURVIVED,),
         more=(MEAN,),
         deadline_s=60,
         main="bloat",
         frugal=True,
-    )  # fmt: skip
+    )
 
 
 def _short(scale: Scale) -> Case:

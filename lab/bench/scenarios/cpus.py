@@ -4,7 +4,7 @@ what is swapped, what is large, what is split. MODE=tcg runs the processors at t
 
 from lab.bench.common import COVER_64K
 from lab.bench.run import Run
-from lab.bench.scenarios import memcached, python
+from lab.bench.scenarios import memcached, python, store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 # A process for each processor fills its share of the memory with what does not compress, then uses a scattered third of
@@ -64,7 +64,7 @@ def _hot(scale: Scale, cpus: int) -> Case:
         deadline_s=300,
         main="hot",
         counts=True,
-        slow=("always", "shrinker"),
+        slow=store.SLOW,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Their page tables count what is shared once for each of them. SQLite; a server l
 some twenty libraries."""
 
 from lab.bench import readers
+from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 _SESSIONS = 3
@@ -46,7 +47,7 @@ def _case(scale: Scale, limited: bool) -> Case:
         deadline_s=180,
         main="db",
         roomy=not limited,
-        slow=("always", "shrinker") if limited else (),
+        slow=store.SLOW if limited else (),
     )
 
 

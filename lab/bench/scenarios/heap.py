@@ -3,6 +3,7 @@
 leaves holes behind. Node.js, whose young generation moves and whose old one is swept."""
 
 from lab.bench import readers
+from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 # Replaces objects of a heap in no order; all random, so that what lives lies scattered.
@@ -46,7 +47,7 @@ def _case(scale: Scale, limited: bool) -> Case:
         deadline_s=180,
         main="heap",
         roomy=not limited,
-        slow=("always", "shrinker") if limited else (),
+        slow=store.SLOW if limited else (),
     )
 
 

@@ -4,7 +4,7 @@ mapped beside one large private buffer, whose page tables look half empty."""
 
 from lab.bench import readers
 from lab.bench.common import MEAN
-from lab.bench.scenarios import python
+from lab.bench.scenarios import bloat, disk, python
 from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
 
 
@@ -16,22 +16,14 @@ def _workers(scale: Scale) -> Case:
         title=f"{count} processes of one cgroup, each with {mib} MiB of which it uses a byte in 50 KiB",
         machine=Machine(count * mib + 384, 128),
         groups=(Group("workers"),),
-        tasks=(
-            Task(
-                "load",
-                Role.LOAD,
-                ("{stress}", "--vm", str(count), "--vm-bytes", f"{mib}M", "--vm-stride", "51200", "--vm-keep",
-                 "--timeout", f"{seconds}s"),
-                group="workers",
-            ),
-        ),
+        tasks=(bloat.sparse_toucher(count, mib, seconds, "workers"),),
         software=("stress",),
         scores=(MEAN,),
         deadline_s=120,
         main="workers",
         frugal=True,
         lrus=("classic",),
-    )  # fmt: skip
+    )
 
 
 # Reads a mapped file page by page, then fills a private buffer, over and over: weights, and a cache that grows.
@@ -50,9 +42,6 @@ for turn in range({turns}):
 
 def _mapped(scale: Scale) -> Case:
     file, buffer, turns = {Scale.SMOKE: (48, 24, 2), Scale.CI: (192, 128, 10), Scale.FULL: (4096, 2048, 10)}[scale]
-    # Not of zeroes, of which zram keeps nothing.
-    text = f"while {{cat}} {' '.join(['/lab/text'] * 64)}; do :; done"
-    fill = f"{text} 2> /dev/null | /bin/head -c {file << 20} > /mnt/file; /bin/sync"
     return Case(
         scenario="shapes",
         key="mapped",
@@ -60,7 +49,7 @@ def _mapped(scale: Scale) -> Case:
         machine=Machine(2 * file + buffer + 384, 128, disk_mib=file + 48),
         groups=(Group("mapped"),),
         tasks=(
-            Task("fill", Role.SETUP, ("{dash}", "-c", fill)),
+            Task("fill", Role.SETUP, ("{dash}", "-c", disk.fill(file))),
             Task("load", Role.LOAD, python.argv(_BUFFER, file=file, buffer=buffer, turns=turns), group="mapped"),
         ),
         software=("shell", "python"),

@@ -3,7 +3,7 @@
 
 from dataclasses import replace
 
-from lab.bench.scenarios import store
+from lab.bench.scenarios import disk, store
 from lab.bench.spec import MIB, Case, Metric, Role, Scale, Task
 
 _ZSWAP = "/sys/module/zswap/parameters"
@@ -32,10 +32,7 @@ def _off(scale: Scale) -> Case:
         f"Redis, SET, beside a file of {file_mib} MiB that is read again and again, memory.max = {limit_mib}M, no swap"
     )
     case = store.case("swap", "off", title, size, {"memory.max": limit_mib * MIB})
-    text = f"while {{cat}} {' '.join(['/lab/text'] * 64)}; do :; done"
-    fill = (
-        f"{text} 2> /dev/null | /bin/head -c {file_mib << 20} > /mnt/file; /bin/sync; echo 1 > /proc/sys/vm/drop_caches"
-    )
+    fill = f"{disk.fill(file_mib)}; {disk.DROP}"
     again = "while :; do {cat} /mnt/file > /dev/null; /bin/sleep 0.2; done"
     return replace(
         case,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lab.bench import readers
 from lab.bench.common import MEAN
 from lab.bench.run import Run
+from lab.bench.scenarios import disk
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
 
 
@@ -93,11 +94,8 @@ def _case(key: str, title: str, size: _Size, limit_mib: int, fill: tuple[Task, .
 def cases(scale: Scale) -> list[Case]:
     """Three: the heaps of the second are each too small to be sparse by themselves."""
     size = _SIZES[scale]
-    # A file of zeroes would be stored by zram without any page.
-    text = f"while {{cat}} {' '.join(['/lab/text'] * 64)}; do :; done"
     # The heap comes before the file is in memory.
-    drop = "/bin/sync; echo 1 > /proc/sys/vm/drop_caches"
-    fill = f"{text} 2> /dev/null | /bin/head -c {size.file_mib << 20} > /mnt/file; {drop}"
+    fill = f"{disk.fill(size.file_mib)}; {disk.DROP}"
     return [
         _case(
             "cache",
