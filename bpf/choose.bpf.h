@@ -63,7 +63,24 @@ static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, 
 		state->narrowed[reason][rule]++;
 }
 
-/* One copy of this for each reason, which is a constant then. */
+/* No memory for the state, so neither counts nor reports. */
+static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
+							  __u64 flags, unsigned long orders)
+{
+	struct mthp_facts f = { .flags = flags, .reason = reason };
+	struct mthp_place place = { .cgrp = cgrp };
+
+	if (!cgrp)
+		return orders;
+	mthp_new_facts(cgrp, &f);
+	f.populated = 1;
+	return orders & mthp_decide(&f, mthp_tunables(), mthp_walk_for_request, &place).orders;
+}
+
+/*
+ * One copy of this for each reason, which is a constant then.  The facts stay in registers:
+ * nothing that is called here may take their address.
+ */
 static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
 						     __u64 flags, unsigned long orders)
 {
@@ -82,25 +99,20 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		return orders;
 	if (!state)
 		state = mthp_adopt(cgrp);
-	if (state) {
-		/* The process that asks lives here, whatever the last scan saw. */
-		if (reason == BPF_MTHP_FAULT)
-			state->populated = 1;
-		if ((t->rules & MTHP_SAMPLED) &&
-		    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
-			mthp_sample(cgrp, state, t, reason);
-		mthp_kept_facts(&f, state);
-	} else {
-		mthp_new_facts(cgrp, &f);
-		f.populated = 1;
-	}
+	if (!state)
+		return mthp_answer_without_state(cgrp, reason, flags, orders);
+	/* The process that asks lives here, whatever the last scan saw. */
+	if (reason == BPF_MTHP_FAULT)
+		state->populated = 1;
+	if ((t->rules & MTHP_SAMPLED) &&
+	    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
+		mthp_sample(cgrp, state, t, reason);
+	mthp_kept_facts(&f, state);
 	/* A scan a moment earlier may have found no process. */
 	if (reason == BPF_MTHP_FAULT)
 		f.populated = 1;
 	place.state = state;
 	d = mthp_decide(&f, t, mthp_walk_for_request, &place);
-	if (!state)
-		return orders & d.orders;
 
 	state->asked[reason]++;
 	if (orders & ~d.orders)

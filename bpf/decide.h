@@ -228,7 +228,8 @@ static __always_inline __u32 mthp_cap(const struct mthp_facts *f, const struct m
 	__u32 reason = f->reason;
 
 #ifdef __bpf__
-	asm volatile("" : "+r"(reason));
+	if (!__builtin_constant_p(reason))
+		asm volatile("" : "+r"(reason));
 #endif
 	return reason < MTHP_NR_REASONS ? t->cap[reason] : MTHP_NO_CAP;
 }
@@ -303,6 +304,7 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 							mthp_read_room room, const void *of)
 {
 	struct mthp_decision d = { .orders = MTHP_ALL_ORDERS, .rule = MTHP_NONE };
+	__u32 cap;
 
 	if (!mthp_governed(f->reason, t))
 		return d;
@@ -315,8 +317,11 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 		room(f, of);
 		mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
 	}
-	if ((t->rules & MTHP_RULE(CAP)) && mthp_cap(f, t) < MTHP_NO_CAP && !mthp_wanted(f, t))
-		mthp_leave(&d, mthp_up_to(mthp_cap(f, t)), MTHP_CAP);
+	if (t->rules & MTHP_RULE(CAP)) {
+		cap = mthp_cap(f, t);
+		if (cap < MTHP_NO_CAP && !mthp_wanted(f, t))
+			mthp_leave(&d, mthp_up_to(cap), MTHP_CAP);
+	}
 	return d;
 }
 
