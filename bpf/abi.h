@@ -81,7 +81,7 @@ struct mthp_tunables {
 	/* For measuring alone. */
 	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
-	__u32 count_host;	/* 1: the machine is the root's limit */
+	__u32 count_machine;	/* 1: the machine is the root's limit */
 	__u32 count_nodes;	/* an option: 1: of the machine, only the nodes of the cgroup's cpuset */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
@@ -169,7 +169,7 @@ struct mthp_cgroup {
 	__u64 memory_bytes;	/* anon+shmem when last sampled: by a scan, or from a process */
 	__u64 usage_pages;	/* charged pages at that time */
 	__u64 now_bytes;	/* anon+shmem at most, as of the last sample: with what was charged since */
-	__u64 host_bytes;	/* room of the machine when last sampled; MTHP_NO_LIMIT */
+	__u64 machine_bytes;	/* room of the machine when last sampled; MTHP_NO_LIMIT */
 	__u64 cache_bytes;	/* of that usage: page cache that would make room */
 	__u64 dropped_bytes;	/* room if all such page cache were dropped; MTHP_NO_LIMIT */
 	__s64 cache_beyond;	/* bytes of such page cache beyond what its own lists show */

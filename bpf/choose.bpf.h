@@ -29,7 +29,7 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 		return;
 	if (t->rules & MTHP_RULE(ROOM))
 		state->unlimited = mthp_no_limit(cgrp);
-	state->host_bytes = mthp_host_now(cgrp, t);
+	state->machine_bytes = mthp_machine_now(cgrp, t);
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */

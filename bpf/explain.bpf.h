@@ -22,7 +22,7 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 	/* What the next sample would find: an old room beside a fresh limit would be neither. */
 	if (state) {
 		mthp_kept_facts(&f, state);
-		f.room_bytes = mthp_host_now(cgrp, t);
+		f.room_bytes = mthp_machine_now(cgrp, t);
 		if (state->populated && (t->rules & MTHP_RULE(SMALL)))
 			f.memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
 	} else {

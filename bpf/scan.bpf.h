@@ -127,7 +127,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
  * What the machine had left when the scan began: the same for every cgroup it meets, unless
  * the policy counts the nodes of each.
  */
-static __u64 mthp_scan_host = MTHP_NO_LIMIT;
+static __u64 mthp_scan_machine = MTHP_NO_LIMIT;
 
 /* One cgroup.  A global function, which the verifier follows once; @first: of this scan. */
 __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
@@ -140,7 +140,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	/* Where it is not used clang would pass anything, and the verifier wants a number. */
 	asm volatile("" : "+r"(first));
 	if (first)
-		mthp_scan_host = mthp_host_now(cgrp, t);
+		mthp_scan_machine = mthp_machine_now(cgrp, t);
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state) {
 		/* Parents come before children: the parent's verdict is fresh. */
@@ -164,7 +164,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	}
 	state->scanned_ns = now;
 
-	state->host_bytes = t->count_nodes ? mthp_host_now(cgrp, t) : mthp_scan_host;
+	state->machine_bytes = t->count_nodes ? mthp_machine_now(cgrp, t) : mthp_scan_machine;
 	if (t->rules & MTHP_RULE(ROOM)) {
 		below = mthp_below_limits(cgrp, t);
 		state->unlimited = below == MTHP_NO_LIMIT;

@@ -8,7 +8,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "decide.h"
-#include "facts/host.bpf.h"
+#include "facts/machine.bpf.h"
 #include "facts/limits.bpf.h"
 #include "tunables.bpf.h"
 
@@ -60,7 +60,7 @@ static __always_inline __u32 mthp_accounted(struct cgroup *cgrp)
 	.stall.high = (pressure),							\
 	/* Nothing was there before: all that is charged now is its memory. */		\
 	.memory_known = (accounted),							\
-	.host_bytes = MTHP_NO_LIMIT,							\
+	.machine_bytes = MTHP_NO_LIMIT,							\
 	.dropped_bytes = MTHP_NO_LIMIT,							\
 	.reported = { MTHP_EACH_REASON(MTHP_ALL_ORDERS) },				\
 }
@@ -99,7 +99,7 @@ static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct m
 	f->populated = state->populated;
 	f->sparse = state->sparse;
 	f->pressure = state->stall.high;
-	f->room_bytes = state->host_bytes;
+	f->room_bytes = state->machine_bytes;
 	f->level = 0;
 }
 
@@ -118,7 +118,7 @@ __noinline int mthp_new_facts(struct cgroup *cgrp __arg_trusted, struct mthp_fac
 	f->populated = 0;
 	f->sparse = 0;
 	f->pressure = mthp_inherited_pressure(cgrp);
-	f->room_bytes = mthp_host_now(cgrp, t);
+	f->room_bytes = mthp_machine_now(cgrp, t);
 	f->level = 0;
 	return 0;
 }

@@ -41,7 +41,7 @@ fn a_file_is_a_policy_and_its_mistakes_have_a_line() {
     let good = "about = 'for a test'\nrules = ['cap']\ncap = '64K'\n";
     std::fs::write(&file, good).unwrap();
     let by_directory = [
-        "--policies",
+        "--policy-dir",
         dir.path().to_str().unwrap(),
         "--policy",
         "web",

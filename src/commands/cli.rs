@@ -76,9 +76,9 @@ pub struct OutputArgs {
 /// Options of `policies`.
 #[derive(Debug, Args)]
 pub struct PoliciesArgs {
-    /// Directory of policies of your own; they come before those built in
+    /// Directory of policies of your own; they override those built in
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
-    pub policies: PathBuf,
+    pub policy_dir: PathBuf,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -108,9 +108,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME|FILE", help = POLICY_HELP)]
     pub policy: Option<String>,
 
-    /// Directory of policies of your own; they come before those built in
+    /// Directory of policies of your own; they override those built in
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
-    pub policies: PathBuf,
+    pub policy_dir: PathBuf,
 
     /// Load this BPF object in the place of the one that is built in (docs/policies.md)
     #[arg(long, value_name = "FILE")]
@@ -225,7 +225,7 @@ impl RunArgs {
     /// # Errors
     /// [`Error::Usage`] or [`Error::Policy`].
     pub fn resolve(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
-        let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.policies)?;
+        let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.policy_dir)?;
         let tunables = options::tunables(&policy, &self.given.values, sizes);
         // Without a line it is not the file's fault alone.
         let tunables = tunables.map_err(|mistake| {
@@ -248,7 +248,7 @@ mod tests {
     };
 
     fn run(args: &[&str]) -> std::result::Result<(Policy, Tunables), u8> {
-        let argv = ["mthp_ext", "run", "--policies", "/proc/none"];
+        let argv = ["mthp_ext", "run", "--policy-dir", "/proc/none"];
         let cli = Cli::try_parse_from(argv.iter().chain(args)).map_err(|_| 2)?;
         let Command::Run(run) = cli.command else {
             panic!("asked for run")
@@ -281,7 +281,7 @@ mod tests {
             assert_eq!((t.min_memory, t.sparse_bytes), (1 << 20, 16 << 20));
         }
         let (_, set) = run(&["--set", "max-hold=8", "--set", "count-machine=0"]).unwrap();
-        assert_eq!((set.max_hold, set.count_host), (8, 0));
+        assert_eq!((set.max_hold, set.count_machine), (8, 0));
     }
 
     #[test]

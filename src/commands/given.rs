@@ -24,7 +24,7 @@ fn argument(option: &'static Opt) -> Arg {
     let help = format!("{}{range} [default: {}]", option.help, option.default);
     Arg::new(option.name)
         .long(option.name)
-        .value_name(option.word)
+        .value_name(option.value_name)
         .help(help)
         .value_parser(move |text: &str| option.parse(text))
 }

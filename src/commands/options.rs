@@ -31,7 +31,7 @@ impl From<&'static Opt> for Shown {
     fn from(option: &'static Opt) -> Self {
         Shown {
             option: option.name,
-            value: option.word,
+            value: option.value_name,
             range: option.range_text(),
             default: option.default,
             rules: option.rules,

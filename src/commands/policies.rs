@@ -126,7 +126,7 @@ fn text(all: &Vec<Row>, out: &mut impl Write) -> io::Result<()> {
 /// The first mistake in a policy of the directory, after all are listed, or if the answer cannot
 /// be written.
 pub fn main(args: &PoliciesArgs) -> Result<()> {
-    let all = all(&args.policies);
+    let all = all(&args.policy_dir);
     print::print(&all, args.json, text)?;
     let bad = all.into_iter().find_map(|row| match row {
         Row::Bad(bad) => Some(bad.cause),
@@ -177,7 +177,7 @@ mod tests {
         assert!(out.contains("mine: cannot be used: "), "{out}");
         assert!(out.contains("mine.toml:1: rules must be a list"), "{out}");
         let args = PoliciesArgs {
-            policies: dir.path().to_owned(),
+            policy_dir: dir.path().to_owned(),
             json: true,
         };
         assert_eq!(main(&args).unwrap_err().code(), 2);

@@ -57,7 +57,7 @@ pub struct Opt {
     /// As on the command line and in policy files.
     pub name: &'static str,
     /// What stands for the value in the help.
-    pub word: &'static str,
+    pub value_name: &'static str,
     /// What is counted.
     pub unit: Unit,
     /// Least and largest value, as written.
@@ -82,7 +82,7 @@ const BIND: &[(&str, Bind)] = &[
 pub static OPTIONS: [Opt; 15] = [
     Opt {
         name: "threshold",
-        word: "TIME",
+        value_name: "TIME",
         unit: Unit::Time,
         range: Some(("1us", "10s")),
         default: "100ms",
@@ -94,7 +94,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "window",
-        word: "TIME",
+        value_name: "TIME",
         unit: Unit::Time,
         range: Some(("100ms", "10s")),
         default: "1s",
@@ -106,7 +106,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "min-memory",
-        word: "SIZE",
+        value_name: "SIZE",
         unit: Unit::Size,
         range: None,
         default: "8M",
@@ -118,7 +118,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "sparse-waste",
-        word: "SIZE",
+        value_name: "SIZE",
         unit: Unit::Size,
         range: None,
         default: "64M",
@@ -130,7 +130,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "limit-share",
-        word: "PERCENT",
+        value_name: "PERCENT",
         unit: Unit::Percent,
         range: Some(("0", "100")),
         default: "50",
@@ -142,7 +142,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "room-factor",
-        word: "K",
+        value_name: "K",
         unit: Unit::Number,
         range: Some(("1", "1048576")),
         default: "1024",
@@ -154,7 +154,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "count-nodes",
-        word: "0|1",
+        value_name: "0|1",
         unit: Unit::Switch,
         range: Some(("0", "1")),
         default: "0",
@@ -166,7 +166,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "cap",
-        word: "SIZE|REASON=SIZE,...",
+        value_name: "SIZE|REASON=SIZE,...",
         unit: Unit::Caps,
         range: None,
         default: "none",
@@ -178,7 +178,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "bind",
-        word: "WHAT,...",
+        value_name: "WHAT,...",
         unit: Unit::Set(BIND),
         range: None,
         default: "none",
@@ -191,7 +191,7 @@ pub static OPTIONS: [Opt; 15] = [
     // Not in the list: who adds to that would leave this out.
     Opt {
         name: "bind-khugepaged",
-        word: "0|1",
+        value_name: "0|1",
         unit: Unit::Switch,
         range: Some(("0", "1")),
         default: "1",
@@ -203,7 +203,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "max-hold",
-        word: "WINDOWS",
+        value_name: "WINDOWS",
         unit: Unit::Number,
         range: Some(("1", "1024")),
         default: "64",
@@ -215,7 +215,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "sample-every",
-        word: "REQUESTS",
+        value_name: "REQUESTS",
         unit: Unit::PowerOfTwo,
         range: Some(("1", "4096")),
         default: "16",
@@ -227,18 +227,18 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "count-machine",
-        word: "0|1",
+        value_name: "0|1",
         unit: Unit::Switch,
         range: Some(("0", "1")),
         default: "1",
         help: "The machine is the root's limit",
         rules: &[Rule::Room],
         lab: true,
-        field: Field::U32(|t| &mut t.count_host),
+        field: Field::U32(|t| &mut t.count_machine),
     },
     Opt {
         name: "spare-cache",
-        word: "0|1",
+        value_name: "0|1",
         unit: Unit::Switch,
         range: Some(("0", "1")),
         default: "1",
@@ -249,7 +249,7 @@ pub static OPTIONS: [Opt; 15] = [
     },
     Opt {
         name: "some-stall",
-        word: "0|1",
+        value_name: "0|1",
         unit: Unit::Switch,
         range: Some(("0", "1")),
         default: "0",
@@ -674,7 +674,7 @@ mod tests {
         assert_eq!((t.limit_share, t.room_factor), (512, 1024));
         assert_eq!((t.max_hold, t.sample_mask), (64, 15));
         assert_eq!(t.count_nodes, 0);
-        assert_eq!((t.count_host, t.spare_cache, t.some_stall), (1, 1, 0));
+        assert_eq!((t.count_machine, t.spare_cache, t.some_stall), (1, 1, 0));
         assert_eq!((t.bind, t.bind_khugepaged), (Bind(0), 1));
         assert_eq!(t.cap[1..], [abi::NO_CAP; NR_REASONS - 1]);
         assert_eq!((t.page_shift, t.largest_pages), (12, 512));

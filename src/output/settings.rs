@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_set_for_measuring_shows() {
         let text = printed(&Tunables {
-            count_host: 0,
+            count_machine: 0,
             sample_mask: 0,
             ..tunables()
         });

@@ -3,8 +3,8 @@
  * What the machine could still give out: the limit of the root.  If the policy counts nodes,
  * of those that a cgroup is bound to.
  */
-#ifndef MTHP_HOST_BPF_H
-#define MTHP_HOST_BPF_H
+#ifndef MTHP_MACHINE_BPF_H
+#define MTHP_MACHINE_BPF_H
 
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -56,7 +56,7 @@ static __always_inline __s64 mthp_files_by(const void *sums)
  * keep back: their watermarks and lowmem reserves.  The kernel's sums lag behind by a
  * batch for each processor.
  */
-static __always_inline void mthp_whole_host(struct mthp_space *space)
+static __always_inline void mthp_whole_machine(struct mthp_space *space)
 {
 	space->total = mthp_kernel_word(&_totalram_pages, 0);
 	space->left =
@@ -136,7 +136,7 @@ __noinline int mthp_space_of(struct cgroup *cgrp __arg_trusted, struct mthp_spac
 	if (nodes)
 		nodes = mthp_nodes_of(cgrp, nodes);
 	if (!nodes) {
-		mthp_whole_host(space);
+		mthp_whole_machine(space);
 		return 1;
 	}
 	space->nodes = 1;
@@ -151,7 +151,7 @@ __noinline int mthp_space_of(struct cgroup *cgrp __arg_trusted, struct mthp_spac
 }
 
 /* Bytes until that is full; MTHP_NO_LIMIT while large folios may have their share. */
-static __always_inline __u64 mthp_host_room(struct cgroup *cgrp, const struct mthp_tunables *t)
+static __always_inline __u64 mthp_machine_room(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
 	struct mthp_space space = {};
 	__s64 room;
@@ -163,9 +163,9 @@ static __always_inline __u64 mthp_host_room(struct cgroup *cgrp, const struct mt
 }
 
 /* The same, if a rule asks for it. */
-static __always_inline __u64 mthp_host_now(struct cgroup *cgrp, const struct mthp_tunables *t)
+static __always_inline __u64 mthp_machine_now(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(ROOM)) && t->count_host ? mthp_host_room(cgrp, t) : MTHP_NO_LIMIT;
+	return (t->rules & MTHP_RULE(ROOM)) && t->count_machine ? mthp_machine_room(cgrp, t) : MTHP_NO_LIMIT;
 }
 
-#endif /* MTHP_HOST_BPF_H */
+#endif /* MTHP_MACHINE_BPF_H */
