@@ -78,6 +78,21 @@ static __always_inline __u64 mthp_fill_down(__u64 x)
 	return x;
 }
 
+/*
+ * Minimum without a branch, for values far from the ends of 64 bits.  From a
+ * branch the verifier would learn a range for each side, take them for different
+ * states, and follow every combination of them through the loop over the ancestors.
+ */
+static __always_inline __s64 mthp_min(__s64 a, __s64 b)
+{
+	__s64 less = a - b, negative = less >> 63;
+
+#ifdef __bpf__
+	asm volatile("" : "+r"(negative));	/* or clang sees a minimum and branches */
+#endif
+	return b + (less & negative);
+}
+
 /* What the kernel stores for "max": PAGE_COUNTER_MAX. */
 static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 {
@@ -135,6 +150,13 @@ static __always_inline __s64 mthp_key_room(__s64 key)
 static __always_inline __u32 mthp_key_level(__s64 key)
 {
 	return MTHP_LEVEL_MASK - (key & MTHP_LEVEL_MASK);
+}
+
+/* One level more on the way to the root: the least of @least and of what its limit leaves. */
+static __always_inline __s64 mthp_nearer(__s64 least, __u32 level, __u64 limit, __u64 used, __u64 swapped,
+					 __u32 share, const struct mthp_tunables *t)
+{
+	return mthp_min(least, mthp_level_key(mthp_level_room(limit, used, swapped, share, t), level));
 }
 
 /* Bytes of a key's room; MTHP_NO_LIMIT where no level binds. */

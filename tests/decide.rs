@@ -146,6 +146,7 @@ tests! {
     room_for_the_largest_is_room_for_all,
     the_machine_is_a_level_like_any_other,
     the_level_that_leaves_the_least_binds,
+    the_walk_ends_with_the_nearest_limit,
     more_room_never_allows_less,
     what_is_there_needs_less_room,
     no_room_leaves_base_pages,

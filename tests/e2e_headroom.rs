@@ -228,13 +228,25 @@ fn an_ancestors_limit_binds_the_leaf() {
     world();
     let group = Group::new("above");
     group.set("memory.max", "64M");
-    let leaf = group.child("between").child("leaf");
+    let between = group.child("between");
+    between.set("memory.max", "128M");
+    let leaf = between.child("leaf");
+    leaf.set("memory.high", "256M");
     let ext = Ext::run(&group, &K64);
     let mut worker = Worker::new(&leaf);
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0);
     let line = ext.decision(&leaf, "room");
     assert!(line["room_bytes"].as_u64().unwrap() <= 64 * MIB, "{line}");
+    let level = |line: &serde_json::Value| {
+        let level = &line["level"];
+        (level["cgroup"].clone(), level["limit"].clone())
+    };
+    assert_eq!(level(&line), (group.name().into(), "memory.max".into()));
+    // Another level leaves the least.
+    leaf.set("memory.high", "32M");
+    let line = status_of(&leaf);
+    assert_eq!(level(&line), (leaf.name().into(), "memory.high".into()));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use common::ext::{Ext, attached, fails, output, status, status_of};
 use common::worker::Worker;
 use common::{Group, MIB, world};
 use mthp_ext::model::abi;
+use mthp_ext::model::options::SCANS;
 use mthp_ext::model::policy::{BUILT_IN, Policy};
+use mthp_ext::model::rule::{Rule, Rules};
 
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -29,6 +31,41 @@ fn every_policy_attaches_and_can_be_read() {
         assert_eq!(policy["rules"], serde_json::to_value(rules).unwrap());
         assert!(status_of(&group)["allowed"].is_string(), "{status}");
     }
+}
+
+/// Whatever a file names: each set of rules that is taken is one that the verifier takes.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn each_set_of_rules_loads_or_is_refused() {
+    world();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("set.toml");
+    let path = file.to_str().unwrap();
+    let mut loaded = 0;
+    for set in 1u32..1 << Rule::ALL.len() {
+        let rules = Rules(set << 1);
+        let names: Vec<String> = rules.iter().map(|r| format!("'{}'", r.name())).collect();
+        let cap = match rules.has(Rule::Cap) {
+            true => "cap = '64K'\n",
+            false => "",
+        };
+        let list = names.join(", ");
+        std::fs::write(&file, format!("about = 'a set'\nrules = [{list}]\n{cap}")).unwrap();
+        let without_scan = (rules.has(Rule::Small) || rules.has(Rule::Sparse)) && !rules.has(SCANS);
+        if without_scan {
+            let (code, message) = fails(&["run", "--policy", path]);
+            assert_eq!(code, 2, "{list}: {message}");
+            continue;
+        }
+        let group = Group::new("set");
+        let _ext = Ext::run(&group, &["--policy", path]);
+        assert_eq!(
+            status()["policies"][0]["rules"],
+            serde_json::to_value(rules).unwrap()
+        );
+        loaded += 1;
+    }
+    assert_eq!(loaded, 19);
 }
 
 #[test]

@@ -171,6 +171,33 @@ static void the_level_that_leaves_the_least_binds(void)
 	}
 }
 
+/* Up a path of limits, as the walk does: the least that a limit leaves, and where; none, if none counts. */
+static void the_walk_ends_with_the_nearest_limit(void)
+{
+	for (int i = 0; i < 200000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		__s64 unlimited = mthp_unlimited(&t), want = unlimited, room;
+		__s64 least = mthp_level_key(unlimited, 0);
+		__u32 level, at = 0;
+
+		for (level = 1 + random_u64() % 16; level; level--) {
+			/* Near each other, so that each of them is the least now and then. */
+			__u64 limit = 1 + random_u64() % 100000, used = random_u64() % 100000;
+			__u64 swapped = random_u64() % 1000;
+
+			least = mthp_nearer(least, level, limit, used, swapped, t.limit_share, &t);
+			room = mthp_level_room(limit, used, swapped, t.limit_share, &t);
+			if (room < want) {
+				want = room;
+				at = level;
+			}
+		}
+		CHECK(mthp_key_room(least) == want, "%lld, not %lld", mthp_key_room(least), want);
+		CHECK(!at || mthp_key_level(least) == at, "%u, not %u", mthp_key_level(least), at);
+		CHECK((mthp_key_bytes(least, &t) == MTHP_NO_LIMIT) == (want == unlimited), "%lld", want);
+	}
+}
+
 /* What is in use is split where memory is short, not where no more would be given. */
 static void what_is_there_needs_less_room(void)
 {
@@ -240,6 +267,7 @@ static const struct test tests[] = {
 	TEST(room_for_the_largest_is_room_for_all),
 	TEST(the_machine_is_a_level_like_any_other),
 	TEST(the_level_that_leaves_the_least_binds),
+	TEST(the_walk_ends_with_the_nearest_limit),
 	TEST(more_room_never_allows_less),
 	TEST(what_is_there_needs_less_room),
 	TEST(no_room_leaves_base_pages),

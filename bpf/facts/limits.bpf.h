@@ -95,19 +95,6 @@ static __always_inline void mthp_counters(struct mthp_counters *counters, struct
 	counters->own = mthp_memory_counter(css);
 }
 
-/*
- * Minimum without a branch, for values far from the ends of 64 bits.  From a
- * branch the verifier would learn a range for each side, take them for different
- * states, and follow every combination of them through the loop below.
- */
-static __always_inline __s64 mthp_min(__s64 a, __s64 b)
-{
-	__s64 less = a - b, negative = less >> 63;
-
-	asm volatile("" : "+r"(negative));	/* or clang sees a minimum and branches */
-	return b + (less & negative);
-}
-
 /* What the cgroup of @counter, which is that of its memory, has in swap, in pages. */
 static __always_inline __u64 mthp_swap_usage(const struct page_counter *counter)
 {
@@ -183,10 +170,8 @@ static __always_inline __s64 mthp_least_room(const struct mthp_counters *counter
 		high = counter->high;
 		max = counter->max;
 		if (high < unlimited || max < unlimited)
-			least = mthp_min(least, mthp_level_key(mthp_level_room(mthp_min(high, max),
-									       counter->usage.counter - cache,
-									       mthp_swapped(counter, t),
-									       share, t), level));
+			least = mthp_nearer(least, level, mthp_min(high, max), counter->usage.counter - cache,
+					    mthp_swapped(counter, t), share, t);
 		if (!--left)
 			break;
 		/* Here, and not before the loop, are the offsets to be added. */
