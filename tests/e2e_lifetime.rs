@@ -208,7 +208,7 @@ fn status_shows_policy_settings_and_decisions() {
     world();
     let group = Group::new("shown");
     group.set("memory.max", "512M");
-    let args = "--threshold 50ms --window 2s --min-memory 8M --room-factor 512 --limit-share 2 --cap 1M \
+    let args = "--threshold 50ms --window 2s --min-memory 8M --room-factor 512 --limit-share 0 --cap 1M \
                 --bind advised,collapse --bind-khugepaged 0 --count-nodes 1 --set max-hold=8 \
                 --set sample-every=4 --set spare-cache=0 --set count-machine=0 --set some-stall=1";
     let args: Vec<&str> = args.split_whitespace().collect();
@@ -223,7 +223,7 @@ fn status_shows_policy_settings_and_decisions() {
     assert_eq!(policy["readable"], true);
     let expected = serde_json::json!({
         "threshold_us": 50_000, "window_us": 2_000_000, "min_memory_bytes": 8 * MIB,
-        "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 2, "room_factor": 512,
+        "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 0, "room_factor": 512,
         "count_nodes": true,
         "cap_bytes": {"fault": MIB, "swapin": MIB, "khugepaged": MIB, "collapse": MIB, "reclaim": MIB},
         "bind": ["advised", "collapse"], "bind_khugepaged": false,
@@ -268,16 +268,14 @@ fn status_as_text_has_one_line_per_cgroup() {
     let text = String::from_utf8(ext::output(&["status"]).stdout).unwrap();
     let policy = format!("policy default attached to {} (cgroup ", group.name());
     assert!(text.starts_with(&policy), "{text}");
-    assert!(text.contains("\n  max-order: at most order 4\n"), "{text}");
+    assert!(text.contains("\n  cap:       at most 64K\n"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("CGROUP")), "{text}");
     for member in [&group, &child] {
         let line = text
             .lines()
             .find(|l| l.split_whitespace().next() == Some(&member.name()));
         assert!(
-            line.is_some_and(|l| {
-                l.contains(" 64K-max ") && l.ends_with(" max-order: at most order 4")
-            }),
+            line.is_some_and(|l| { l.contains(" 64K-max ") && l.ends_with(" cap: at most 64K") }),
             "{text}"
         );
     }
@@ -309,7 +307,7 @@ fn the_text_log_says_what_and_why_from_attach_to_detach() {
     out.read_line(&mut line).unwrap();
     assert!(
         line.contains("/log: all -> ")
-            && line.contains("(headroom: ")
+            && line.contains("(room: ")
             && line.contains(" left below memory.max 64M of /log ("),
         "{line}"
     );

@@ -29,11 +29,11 @@ fn page_cache_of_every_node_is_room() {
     }
 }
 
-/// Less than two thirds of the host are in use, and more of the node.  The policy is one
-/// that hears of no stall.
+/// Less than two thirds of the machine are in use, and more of the node.  The policy is one
+/// that does not see stall.
 #[test]
 #[ignore = "needs the lab's VM"]
-fn who_is_bound_to_a_full_node_has_a_full_host() {
+fn a_cgroup_bound_to_a_full_node_has_a_full_machine() {
     world();
     let _defrag = Setting::defrag_always();
     let (full, free) = (Group::new("full"), Group::new("free"));
