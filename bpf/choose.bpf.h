@@ -17,7 +17,7 @@
 /*
  * Sampled by only some requests of a cgroup, so that the average request does not feel it:
  * the process, the machine, and limits above where there were none.  At reclaim by each: they
- * are few, and what is at stake is dear.
+ * are few, and each may split what is in use.
  */
 static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)

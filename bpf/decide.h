@@ -103,12 +103,20 @@ static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 #define MTHP_NOT_COUNTED	(1ULL << 56)
 
 /*
+ * Added to what is in swap, so that it never fits where fitting is no excuse: a kernel that
+ * does not ask at reclaim leaves what was given, and without a share each limit counts.
+ */
+static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tunables *t)
+{
+	return t->takes_back && share ? 0 : MTHP_NOT_COUNTED;
+}
+
+/*
  * Room below one limit, in pages; negative over it.  A limit is as good as none while
  * another large folio would fit beside all that there is, what is @swapped included: then
  * nothing has to go for it.  Should there be more one day, reclaim asks, and takes it back.
- * A kernel that does not ask at reclaim leaves it where it is; there, and where not all
- * fits, large folios have @share of the limit, in 1024ths.  Without a share each limit
- * counts, whatever fits.  Limits are below 2^52 pages: the product has room.
+ * Where not all fits, large folios have @share of the limit, in 1024ths.  Limits are below
+ * 2^52 pages: the product has room.
  *
  * Without a branch: from one the verifier would learn a range for each side, take
  * them for different states, and follow every combination through the loop over
@@ -119,8 +127,7 @@ static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u64 swap
 {
 	__s64 over = used + t->largest_pages - (limit * share >> 10);
 	__s64 beyond = used + swapped + t->largest_pages - limit;
-	__s64 may_be_more = -(__s64)(t->takes_back && share);
-	__s64 within = (over - 1) >> 63 | (((beyond - 1) >> 63) & may_be_more);
+	__s64 within = ((over - 1) | (beyond - 1)) >> 63;
 
 #ifdef __bpf__
 	asm volatile("" : "+r"(within));

@@ -44,7 +44,7 @@ static void the_rule_named_leaves_what_is_allowed(void)
 	}
 }
 
-/* The walk to the root is the dear part: not for those that a rule refuses anyway. */
+/* The walk to the root costs the most: not for those that a rule refuses anyway. */
 static void room_is_read_only_where_it_can_change_anything(void)
 {
 	for (int i = 0; i < 1000000; i++) {

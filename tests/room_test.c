@@ -5,6 +5,12 @@
  */
 #include "facts.h"
 
+/* Room below a limit, as the walk finds it. */
+static __s64 level_room(__u64 limit, __u64 used, __u64 swapped, const struct mthp_tunables *t)
+{
+	return mthp_level_room(limit, used, swapped + mthp_never_fits(t->limit_share, t), t->limit_share, t);
+}
+
 /* Half of a limit of 100 MiB, 25600 pages, may be in large folios, where they stay. */
 static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
 {
@@ -12,16 +18,16 @@ static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
 	__s64 unlimited = mthp_unlimited(&t);
 
 	t.takes_back = 0;
-	CHECK(mthp_level_room(25600, 0, 0, t.limit_share, &t) == unlimited, "nothing is used");
-	CHECK(mthp_level_room(25600, 12800 - 512, 0, t.limit_share, &t) == unlimited, "one more fits");
-	CHECK(mthp_level_room(25600, 12800 - 511, 0, t.limit_share, &t) == 12800 + 511, "just not");
-	CHECK(mthp_level_room(25600, 25600, 0, t.limit_share, &t) == 0, "at the limit");
-	CHECK(mthp_level_room(25600, 25601, 0, t.limit_share, &t) == -1, "over it");
-	CHECK(mthp_level_room(512, 0, 0, t.limit_share, &t) == 512, "a limit without room for one");
-	CHECK(mthp_level_room(1792, 384, 0, t.limit_share, &t) == unlimited, "half of 7 MiB");
-	CHECK(mthp_level_room(1792, 385, 0, t.limit_share, &t) == 1407, "and no more");
+	CHECK(level_room(25600, 0, 0, &t) == unlimited, "nothing is used");
+	CHECK(level_room(25600, 12800 - 512, 0, &t) == unlimited, "one more fits");
+	CHECK(level_room(25600, 12800 - 511, 0, &t) == 12800 + 511, "just not");
+	CHECK(level_room(25600, 25600, 0, &t) == 0, "at the limit");
+	CHECK(level_room(25600, 25601, 0, &t) == -1, "over it");
+	CHECK(level_room(512, 0, 0, &t) == 512, "a limit without room for one");
+	CHECK(level_room(1792, 384, 0, &t) == unlimited, "half of 7 MiB");
+	CHECK(level_room(1792, 385, 0, &t) == 1407, "and no more");
 	t.limit_share = 0;
-	CHECK(mthp_level_room(25600, 0, 0, t.limit_share, &t) == 25600, "no share");
+	CHECK(level_room(25600, 0, 0, &t) == 25600, "no share");
 }
 
 /* All of it, where they can be taken back, as long as nothing has to go for them. */
@@ -31,14 +37,14 @@ static void a_limit_is_none_while_all_fits(void)
 	__s64 unlimited = mthp_unlimited(&t);
 
 	CHECK(t.takes_back == 1, "as this kernel does");
-	CHECK(mthp_level_room(25600, 25600 - 512, 0, t.limit_share, &t) == unlimited, "one more fits");
-	CHECK(mthp_level_room(25600, 25600 - 511, 0, t.limit_share, &t) == 511, "just not");
-	CHECK(mthp_level_room(25600, 20000, 5088, t.limit_share, &t) == unlimited, "beside what is in swap");
-	CHECK(mthp_level_room(25600, 20000, 5089, t.limit_share, &t) == 5600, "just not");
-	CHECK(mthp_level_room(25600, 12000, 25600, t.limit_share, &t) == unlimited, "the share is theirs anyhow");
-	CHECK(mthp_level_room(25600, 20000, MTHP_NOT_COUNTED, t.limit_share, &t) == 5600, "swap is not known");
+	CHECK(level_room(25600, 25600 - 512, 0, &t) == unlimited, "one more fits");
+	CHECK(level_room(25600, 25600 - 511, 0, &t) == 511, "just not");
+	CHECK(level_room(25600, 20000, 5088, &t) == unlimited, "beside what is in swap");
+	CHECK(level_room(25600, 20000, 5089, &t) == 5600, "just not");
+	CHECK(level_room(25600, 12000, 25600, &t) == unlimited, "the share is theirs anyhow");
+	CHECK(level_room(25600, 20000, MTHP_NOT_COUNTED, &t) == 5600, "swap is not known");
 	t.limit_share = 0;
-	CHECK(mthp_level_room(25600, 0, 0, t.limit_share, &t) == 25600, "each limit matters");
+	CHECK(level_room(25600, 0, 0, &t) == 25600, "each limit matters");
 }
 
 /* Limits and usages as large as there are, and any share. */
@@ -53,8 +59,7 @@ static void room_is_as_defined(void)
 		int fits = t.takes_back && t.limit_share && used + swapped + t.largest_pages <= limit;
 		__s64 want = within || fits ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
-		CHECK(mthp_level_room(limit, used, swapped, t.limit_share, &t) == want,
-		      "%llu and %llu of %llu", used, swapped, limit);
+		CHECK(level_room(limit, used, swapped, &t) == want, "%llu and %llu of %llu", used, swapped, limit);
 	}
 }
 
@@ -183,7 +188,7 @@ static void the_walk_ends_with_the_nearest_limit(void)
 		for (level = 1 + random_u64() % 16; level; level--) {
 			/* Near each other, so that each of them is the least now and then. */
 			__u64 limit = 1 + random_u64() % 100000, used = random_u64() % 100000;
-			__u64 swapped = random_u64() % 1000;
+			__u64 swapped = random_u64() % 1000 + mthp_never_fits(t.limit_share, &t);
 
 			least = mthp_nearer(least, level, limit, used, swapped, t.limit_share, &t);
 			room = mthp_level_room(limit, used, swapped, t.limit_share, &t);

@@ -106,11 +106,11 @@ static __always_inline __u64 mthp_swap_usage(const struct page_counter *counter)
 	return swap->usage.counter;
 }
 
-/* The same, if it counts. */
+/* The same, if the kernel takes back what was given; elsewhere nothing depends on it. */
 static __always_inline __u64 mthp_swapped(const struct page_counter *counter,
 					  const struct mthp_tunables *t)
 {
-	return t->takes_back ? mthp_swap_usage(counter) : MTHP_NOT_COUNTED;
+	return t->takes_back ? mthp_swap_usage(counter) : 0;
 }
 
 static __always_inline int mthp_limited(const struct page_counter *counter, __u64 unlimited)
@@ -156,6 +156,7 @@ static __always_inline __s64 mthp_least_room(const struct mthp_counters *counter
 					     __u32 share, const struct mthp_tunables *t)
 {
 	const __u64 unlimited = mthp_unlimited(t);
+	__u64 never_fits = mthp_never_fits(share, t);
 	struct page_counter *counter = counters->own;
 	__u32 left = counters->nr, level = left;
 	__s64 least = mthp_level_key(unlimited, 0);
@@ -166,12 +167,14 @@ static __always_inline __s64 mthp_least_room(const struct mthp_counters *counter
 		return least;
 	if (left > MTHP_MAX_DEPTH)
 		left = MTHP_MAX_DEPTH;
+	/* Or clang would ask for the share again at each level. */
+	asm volatile("" : "+r"(never_fits));
 	for (;; level--) {
 		high = counter->high;
 		max = counter->max;
 		if (high < unlimited || max < unlimited)
 			least = mthp_nearer(least, level, mthp_min(high, max), counter->usage.counter - cache,
-					    mthp_swapped(counter, t), share, t);
+					    mthp_swapped(counter, t) + never_fits, share, t);
 		if (!--left)
 			break;
 		/* Here, and not before the loop, are the offsets to be added. */
