@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::ext::{Ext, attached, fails, output, status, status_of};
+use common::ext::{Ext, K64, SELDOM, attached, fails, output, status, status_of};
 use common::worker::Worker;
 use common::{Group, MIB, world};
 use mthp_ext::model::abi;
@@ -162,6 +162,50 @@ fn an_object_without_tunables_takes_no_options_and_cannot_be_read() {
         let line = status_of(member);
         assert_eq!(line["unreadable"].as_array().unwrap().len(), 1, "{line}");
     }
+}
+
+/// The built-in object, as if no memory were left to keep anything of a cgroup: what is kept is
+/// looked up, and never made.
+fn without_state() -> Vec<u8> {
+    let mut object = abi::OBJECT.to_vec();
+    // r4 = BPF_LOCAL_STORAGE_GET_F_CREATE; call bpf_cgrp_storage_get
+    let made = [0xb7, 4, 0, 0, 1, 0, 0, 0, 0x85, 0, 0, 0, 210, 0, 0, 0];
+    let all = object.windows(made.len()).enumerate();
+    let places: Vec<usize> = all.filter(|(_, w)| *w == made).map(|(at, _)| at).collect();
+    let [place] = places[..] else {
+        panic!("made in several places, or in another way: {places:x?}");
+    };
+    object[place + 4] = 0;
+    object
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn without_memory_to_keep_anything_the_rules_hold() {
+    world();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("stateless.bpf.o");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, without_state()).unwrap();
+    let object = ["--object", path];
+    {
+        let group = Group::new("small");
+        let _ext = Ext::run(&group, &[&object[..], &SELDOM].concat());
+        let mut worker = Worker::new(&group);
+        worker.fill(4 * MIB);
+        assert_eq!(worker.huge(), 0, "it is small");
+        let line = status_of(&group);
+        assert_eq!(line["asked"]["fault"], 0, "nothing is kept of it: {line}");
+        worker.fill(64 * MIB);
+        let huge = worker.huge();
+        assert!(huge >= 48 * MIB, "{huge}: and grows out of that");
+    }
+    let group = Group::new("limited");
+    group.set("memory.max", "64M");
+    let _ext = Ext::run(&group, &[&object[..], &K64].concat());
+    let mut worker = Worker::new(&group);
+    worker.fill(16 * MIB);
+    assert_eq!(worker.huge(), 0, "it has a limit");
 }
 
 /// `status` asks the program that decides: for a cgroup that nothing is kept of, too.
