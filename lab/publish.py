@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.bench import judging, scenarios
+from lab.bench.gates import judged_arms
 from lab.bench.spec import Scale
 from lab.demo import arrival
 from lab.demo.cells import ARM, LIMITS
@@ -59,9 +60,9 @@ def objections(name: str, body: dict[str, Any]) -> list[str]:
         wanted = {f"{case.name}/{lru}" for case in scenarios.cases(Scale(environment["scale"])) for lru in case.lrus}
         if lacking := sorted(wanted - set(body["metrics"]["worlds"])):
             found.append(f"it lacks {len(lacking)} of {len(wanted)} rows, {lacking[0]} for one")
-        if uneven := _uneven(Scale(environment["scale"]), body["metrics"]["worlds"]):
+        if unfit := _unfit(Scale(environment["scale"]), body["metrics"]["worlds"]):
             found.append(
-                f"{len(uneven)} rows have too few runs, or more of one arm than of another: {uneven[0]} for one"
+                f"{len(unfit)} rows lack an arm, or have more or fewer runs than are fixed: {unfit[0]} for one"
             )
     if name == "demo":
         measured = body["metrics"]["cells"]
@@ -74,14 +75,15 @@ def objections(name: str, body: dict[str, Any]) -> list[str]:
     return found
 
 
-def _uneven(scale: Scale, worlds: Mapping[str, Any]) -> list[str]:
-    """Rows whose arms did not all run as often as is fixed, but for those bounded in time."""
+def _unfit(scale: Scale, worlds: Mapping[str, Any]) -> list[str]:
+    """Rows that lack an arm, or one of whose arms did not run as often as is fixed; those stopped at a deadline run
+    once."""
     found = []
     for case in scenarios.cases(scale):
+        wanted = {arm: 1 if arm in case.slow else judging.runs(case) for arm in judged_arms(case)}
         for key in (f"{case.name}/{lru}" for lru in case.lrus if f"{case.name}/{lru}" in worlds):
-            counts = {one["runs"] for arm, one in worlds[key]["arms"].items() if arm not in case.slow}
-            if len(counts) > 1 or min(counts, default=0) < judging.runs(case):
-                found.append(key)
+            arms = worlds[key]["arms"]
+            found += [key] if any(arms.get(arm, {}).get("runs") != runs for arm, runs in wanted.items()) else []
     return found
 
 

@@ -2,7 +2,7 @@
 """Results files: one shape for every command, so that one reader serves all of them.
 
 {"name", "when", "environment": {...}, "metrics": {...},
- "gates": [{"name", "value", "bound", "ok", "judged", "counts"}]}
+ "gates": [{"name", "value", "bound", "ok", "judged", "counts", "decided"}]}
 """
 
 import json
@@ -31,11 +31,13 @@ class Gate:
     """False: what would decide could not be measured here, for a reason that is not the gate's; `value` says why."""
     counts: bool = True
     """False: it holds and could not have failed here, so it says nothing, and is no part of a total."""
+    decided: bool = True
+    """False: it was judged, and its interval has the bound inside. Neither held nor missed."""
 
     @property
     def missed(self) -> bool:
         """It was judged, and does not hold."""
-        return self.judged and not self.ok
+        return self.judged and self.decided and not self.ok
 
 
 def unjudged(name: str, bound: str, why: str) -> Gate:
@@ -43,10 +45,12 @@ def unjudged(name: str, bound: str, why: str) -> Gate:
     return Gate(name, why, bound, False, judged=False)
 
 
-def within(low: float, high: float, bound: str) -> bool:
-    """Whether a part of an interval satisfies a bound like "<= 1.10": it is missed only where all of it is beyond."""
-    edge = low if bound.lstrip().startswith("<") else high
-    return gate("", edge, bound).ok
+def by_interval(name: str, value: float, low: float, high: float, bound: str) -> Gate:
+    """A gate on a figure that lies between `low` and `high`: held only if all of that satisfies the bound, missed only
+    if nothing of it does."""
+    shown = f"{value:.3f} ({low:.3f} to {high:.3f})"
+    edges = [gate("", edge, bound).ok for edge in (low, high)]
+    return Gate(name, shown, bound, all(edges), decided=all(edges) or not any(edges))
 
 
 _BOUND = re.compile(r"\s*(>=|<=|==|>|<)\s*(-?[0-9.]+)\s*")

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab import accel, programs, results, schedule, setup, vm
@@ -15,15 +16,15 @@ from lab.bench.cell import LRUS
 from lab.bench.journal import Journal
 from lab.bench.plan import plan
 from lab.bench.run import Run
-from lab.bench.spec import Scale
+from lab.bench.spec import Case, Scale
 from lab.bench.table import Table
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.report import parts
 
 _REPEAT_HELP = (
-    f"runs of each cell (default: {judging.RUNS}, {judging.RUNS_SWAPPING} in rows that swap; at smoke 1); more only of "
-    "the whole suite"
+    f"runs of each cell (default: {judging.RUNS}, {judging.RUNS_SWAPPING} in rows that swap; at smoke 1); fewer are "
+    "not judged, more are refused"
 )
 
 
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         "--stop-after", type=float, metavar="SECONDS", help="wall-clock time after which a run is stopped and rated"
     )
     journal = parser.add_mutually_exclusive_group()
-    journal.add_argument("--fresh", action="store_true", help="measure again what the journal has")
+    journal.add_argument("--fresh", action="store_true", help="measure again what the journal has: all of it")
     journal.add_argument("--kept", action="store_true", help="measure nothing, report what the journal has")
     parser.add_argument("--list", action="store_true", help="only show what would be run")
     parser.add_argument("--name", default="bench", help="names the results files (default: %(default)s)")
@@ -61,14 +62,22 @@ def _known(what: str, words: list[str], known: list[str]) -> list[str]:
     return words or known
 
 
-def _refuse_more(repeat: int | None, part: bool) -> None:
-    """LabError where a part of the suite is to be run more often than was fixed for all of it: a row, or an arm, that
-    is repeated for its result is chosen by it."""
-    if part and repeat is not None and repeat > judging.RUNS_SWAPPING:
+def _refuse_choice(repeat: int | None, fresh: bool, part: bool, cases: Sequence[Case]) -> None:
+    """LabError where runs could be chosen by their results: a row repeated more often than was fixed before, or one
+    that is measured again."""
+    more = [case for case in cases if repeat is not None and repeat > judging.runs(case)]
+    if more:
+        case = more[0]
         raise LabError(
             Exit.USAGE,
-            f"REPEAT={repeat} is more than the {judging.RUNS_SWAPPING} runs fixed for a row, for a part of the suite: "
-            "repeat all rows and arms or none (leave SCENARIO, ARM and LRU away)",
+            f"REPEAT={repeat} is more than the {judging.runs(case)} runs that lab/bench/judging.py has fixed for "
+            f"{case.name}: a result could be chosen by its runs. Change it there, for all arms, before measuring",
+        )
+    if fresh and part:
+        raise LabError(
+            Exit.USAGE,
+            "--fresh measures the whole suite again or nothing: a row that missed could be measured until it holds "
+            "(leave SCENARIO, ARM and LRU away)",
         )
 
 
@@ -88,9 +97,10 @@ def main(argv: list[str]) -> int:
         raise LabError(Exit.USAGE, f"--name {args.name!r} must be a plain word: it names files in build/results")
     if args.kernel and not args.kernel.is_file():
         raise LabError(Exit.USAGE, f"--kernel {args.kernel}: there is no such file")
-    _refuse_more(args.repeat, bool(args.scenario or args.arm or args.lru))
+    cases = scenarios.cases(scale, args.scenario)
+    _refuse_choice(args.repeat, args.fresh, bool(args.scenario or args.arm or args.lru), cases)
     repeats = args.repeat or (1 if scale is Scale.SMOKE else None)
-    cells = plan(scenarios.cases(scale, args.scenario), arms, lrus, repeats)
+    cells = plan(cases, arms, lrus, repeats)
     if not cells:
         raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
     if args.list:
@@ -147,7 +157,7 @@ def _report(
     if cut := text.clock_line(table):
         print(cut)
     if checked:
-        print("\n" + "\n".join(parts.gate_report(sorted(checked, key=lambda one: one.ok))))
+        print("\n" + "\n".join(parts.gate_report(sorted(checked, key=parts.order))))
     print(f"\n{seconds / 60:.1f} minutes. " + "\n".join(f"Written: {path}" for path in paths))
     if not complete:
         print(f"lab: {text.INCOMPLETE}", file=sys.stderr)

@@ -40,6 +40,8 @@ PEAK_ANON = Metric(
     lambda run: max((sample.anon for sample in run.samples), default=0) / MIB,
 )  # fmt: skip
 """Of the guest, by samples."""
+SWAPPED_IN = Metric("swap_in", "pages swapped in", "", -1, lambda run: float(run.vmstat["pswpin"]))
+SWAPPED_OUT = Metric("swap_out", "pages swapped out", "", -1, lambda run: float(run.vmstat["pswpout"]))
 FLIPS = Metric("flips", "policy flips", "", 0, lambda run: float(run.flips(run.cell.case.main)))
 KILLS = Metric("oom_kills", "out-of-memory kills", "", -1, lambda run: float(run.oom_kills))
 COMMON = (
@@ -48,8 +50,8 @@ COMMON = (
     PEAK_ANON,
     COVER_64K,
     COVER_2M,
-    Metric("swap_in", "pages swapped in", "", -1, lambda run: float(run.vmstat["pswpin"])),
-    Metric("swap_out", "pages swapped out", "", -1, lambda run: float(run.vmstat["pswpout"])),
+    SWAPPED_IN,
+    SWAPPED_OUT,
     Metric("thp_swap_out", "2M folios swapped out", "", 0, lambda run: run.vmstat.get("thp_swpout")),
     Metric("thp_split", "2M folios split", "", 0, lambda run: run.vmstat.get("thp_split_page")),
     Metric("bpf_split", "folios split by the policy", "", 0, lambda run: run.vmstat.get("thp_bpf_split")),

@@ -8,7 +8,7 @@ from lab.bench import published
 from lab.bench.compare import LEFT_OUT, ablation, sweeps
 from lab.bench.table import Table
 from lab.bench.text import case_table, clock_line, heat_map, not_modelled, warnings
-from lab.report.parts import NO_MERIT, NOTE, gate_value, grid, total_of
+from lab.report.parts import NO_MERIT, NOTE, gate_value, grid, order, state, total_of
 from lab.report.stats import INTERVAL
 from lab.results import Gate
 
@@ -60,9 +60,8 @@ def _gates(gates: Sequence[Gate]) -> list[str]:
 
 def _gate_rows(gates: Sequence[Gate]) -> list[list[str]]:
     rows = [["", "figure", "value", "bound"]]
-    for one in sorted(gates, key=lambda one: one.ok):
-        state = "ok" if one.ok else "**missed**" if one.judged else "not judged"
-        rows.append([state, one.name, gate_value(one), one.bound])
+    for one in sorted(gates, key=order):
+        rows.append([state(one, "ok", "**missed**", "undecided", "not judged"), one.name, gate_value(one), one.bound])
     return rows
 
 

@@ -18,8 +18,8 @@ from lab.bench.style import CSS
 from lab.bench.table import Table, World, metrics
 from lab.bench.text import clock_line, field, label, not_modelled, number, regret_field, row_name, warnings
 from lab.report import svg
-from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section
-from lab.report.stats import INTERVAL
+from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section, order
+from lab.report.stats import INTERVAL, RATIO
 from lab.results import Gate
 
 
@@ -41,7 +41,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
         _published(table),
         _variants(table),
         _scenarios(table),
-        gates_section(sorted(gates, key=lambda one: one.ok)),
+        gates_section(sorted(gates, key=order)),
         _not_modelled(environment),
         environment_section(environment),
         "</main></body></html>",
@@ -108,7 +108,7 @@ def _heat_map(table: Table) -> str:
     return (
         "<section><h2>Regret</h2><div class='scroll'><table class='heat'><thead><tr><th></th>"
         f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f"<p class='note'>* is the best static setting of its row. Small: {INTERVAL}. Green from 0.98 on.</p></section>"
+        f"<p class='note'>* is the best static setting of its row. Small: {RATIO}. Green from 0.98 on.</p></section>"
     )
 
 

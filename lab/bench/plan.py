@@ -4,9 +4,11 @@
 from collections.abc import Sequence
 
 from lab.bench import judging
-from lab.bench.arms import ARM, DEFAULT, Arm
+from lab.bench.arms import ARM, DEFAULT, ON_MADVISE, Arm
 from lab.bench.cell import Cell
 from lab.bench.spec import Case
+
+_ON_HOSTS = (DEFAULT, ON_MADVISE)
 
 
 def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeats: int | None) -> list[Cell]:
@@ -16,13 +18,13 @@ def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeat
     made for."""
     return [
         Cell(case, arm, lru, repeat)
-        for repeat in range(repeats or max(judging.RUNS, judging.RUNS_SWAPPING))
+        for repeat in range(repeats or judging.RUNS_SWAPPING)
         for case in cases
         if repeat < (repeats or judging.runs(case))
         for lru in case.lrus
         if lru in lrus
         for arm in _with_its_own(case, arms)
-        if arm.meant_for(case.name)
+        if arm.meant_for(case.name) and (arm.key in case.judges or arm.key not in _ON_HOSTS)
         if repeat == 0 or arm.key not in case.slow
     ]
 

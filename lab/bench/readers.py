@@ -63,6 +63,10 @@ def elapsed(task: str) -> Callable[[Run], float | None]:
     return of
 
 
+ELAPSED = Metric("elapsed", "elapsed", "s", -1, elapsed("load"))
+"""Of the load, where it is one task."""
+
+
 def rate_between(run: Run, load: str, begin_s: float, end_s: float) -> float | None:
     """Requests per second of redis-benchmark between two moments, by its own progress reports."""
     reports = [(t, rate) for t, rate in rates(run, load) if begin_s <= t <= end_s]
@@ -71,15 +75,18 @@ def rate_between(run: Run, load: str, begin_s: float, end_s: float) -> float | N
     return sum(span * rate for span, rate in spans) / whole if whole > 0 else None
 
 
+def known_s(run: Run, meter: str) -> float:
+    """Until when a meter's counter is known in every run: its last answer is up to a period old. The same is left out
+    of each, so that silence before it counts."""
+    return run.elapsed_s - next(one.every_ms for one in run.cell.case.meters if one.name == meter) / 1000
+
+
 def counted_rate(run: Run, meter: str, begin_s: float, end_s: float) -> float | None:
     """Mean rate of a meter's counter between two moments. A server that does not answer to the end served nobody."""
     counts = run.meters.get(meter, [])
     if not counts:
         return None
-    every_s = next(one.every_ms for one in run.cell.case.meters if one.name == meter) / 1000
-    last_s, last = counts[-1]
-    # The last answer is up to a period old.
-    end_s = last_s if last_s < end_s <= last_s + 2 * every_s else end_s
+    _, last = counts[-1]
     if end_s <= begin_s:
         return None
     first, until = (counted(counts, max(t_s, counts[0][0])) for t_s in (begin_s, end_s))

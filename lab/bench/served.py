@@ -20,6 +20,7 @@ class Panels:
     lines: list[Line]
     span_s: float
     marks: list[Mark]
+    title: str
 
     def text(self) -> list[str]:
         """For a terminal."""
@@ -27,7 +28,7 @@ class Panels:
 
     def svg(self) -> str:
         """For a page."""
-        return rateline.as_svg("Requests per second", self.lines, self.span_s, self.marks)
+        return rateline.as_svg(self.title, self.lines, self.span_s, self.marks)
 
 
 def marks(run: Run) -> list[Mark]:
@@ -48,7 +49,7 @@ def note(run: Run) -> str:
     ending = fate(run)
     changes = marks(run)
     name = run.cell.case.meters[0].name
-    edges = [0.0, changes[0].t_s, run.elapsed_s] if changes else [0.0, run.elapsed_s]
+    edges = [0.0, *(change.t_s for change in changes[:1]), readers.known_s(run, name)]
     found = [readers.counted_rate(run, name, *edge) for edge in pairwise(edges)]
     shown = ["not measured" if rate is None else f"{rate:,.0f}/s" for rate in found]
     if len(shown) == 1:
@@ -70,9 +71,12 @@ def panels(runs: Sequence[Run]) -> Panels | None:
             run.meters.get(name, []),
             note(run),
             min(run.died.values(), default=None),
+            run.elapsed_s,
         )
         for run in shown
     ]
     # The moments are the cell's, and alike but for what a write of a limit takes.
     longest = max(shown, key=lambda run: run.elapsed_s)
-    return Panels(lines, max(longest.elapsed_s, 0.001), marks(longest))
+    command = shown[0].cell.case.meters[0].counter.partition("_")[2].partition(":")[0].upper()
+    title = f"{command} per second, by the server's own count"
+    return Panels(lines, max(longest.elapsed_s, 0.001), marks(longest), title)

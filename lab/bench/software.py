@@ -85,11 +85,18 @@ _OUTSIDE = re.compile(rb"/usr/share/nodejs/[\w./-]+\.js")
 
 
 def _node() -> Payload:
-    """Node.js, and those of its builtins that Debian keeps in packages of their own: without them it aborts."""
+    """Node.js, and those of its builtins that Debian keeps in packages of their own: without one of them it aborts."""
     node = tool("node")
     binaries = [node, *(one for one in initramfs.libraries(node) if one.name.startswith("libnode"))]
     outside = {Path(name.decode()) for binary in binaries for name in _OUTSIDE.findall(binary.read_bytes())}
-    return Payload({"node": node}, files={str(path): path for path in sorted(outside) if path.is_file()})
+    if lacking := sorted(path for path in outside if not path.is_file()):
+        raise LabError(
+            Exit.HOST,
+            f"{node} reads {lacking[0]} at its start, which is not there: its packages are not whole. Try "
+            "`apt-get install --reinstall nodejs node-acorn node-cjs-module-lexer node-undici`, or leave the row "
+            "heap/node-high out (SCENARIO names the others)",
+        )
+    return Payload({"node": node}, files={str(path): path for path in sorted(outside)})
 
 
 def _sqlite() -> Payload:

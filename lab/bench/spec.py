@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a scenario is made of. A scenario file builds Cases from these and nothing else."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -119,6 +120,15 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Bind:
+    """What a row must do under `never`, or it shows nothing and is not judged."""
+
+    metric: Metric
+    least: float
+    most: float = math.inf
+
+
+@dataclass(frozen=True)
 class Case:
     """One workload in one world, to be run under every arm."""
 
@@ -150,11 +160,17 @@ class Case:
     frugal: bool = False
     """Memory is what the case is about: the policy must not use more than `never` does."""
     tenants: bool = False
-    """Each score is that of another tenant of the host; the gates ask that no static setting suits all of them."""
+    """Each score belongs to a tenant of its own; the gates ask that no static setting suits all of them."""
     made_for: str | None = None
     """The arm of the policy whose use the case shows: the gates judge it beside the default policy."""
     slow: tuple[str, ...] = ()
     """Arms that are bounded in time rather than in work; they run once, and first."""
+    binds: tuple[Bind, ...] = ()
+    free: str | None = None
+    """The case whose `always` shows the huge coverage that there could be, where this one's may be killed; None: its
+    own."""
+    judges: tuple[str, ...] = ("mthp_ext",)
+    """Arms of the default policy that run and are judged: on a host set to `always`, to `madvise`, or both."""
     advises: bool = False
     """Its programs ask for large folios themselves, so that `never` and `madvise` are two settings."""
     counts: bool = False

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """All runs by case, LRU flavour and arm; medians, intervals and regret."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lab.bench import judging
 from lab.bench.arms import ARMS, Arm
 from lab.bench.common import COMMON
 from lab.bench.run import Run
 from lab.bench.spec import Case, Metric
-from lab.report.stats import Figure, Interval, figure, median_interval, ratio_interval
+from lab.report.stats import Figure, Interval, figure, median_interval, pair_interval
 
 
 def metrics(case: Case) -> list[Metric]:
@@ -42,10 +44,48 @@ class Regret:
     value: float
     interval: Interval | None
     best: str
-    """The static arm that it is compared with."""
+    """The static arms that it is compared with."""
 
 
-_PLAIN = ("never", "madvise")
+@dataclass(frozen=True)
+class Baseline:
+    """What an arm is compared with."""
+
+    values: list[float]
+    arms: tuple[str, ...]
+    """The static arms that these are of."""
+
+    @property
+    def name(self) -> str:
+        """For readers."""
+        return ", ".join(self.arms)
+
+
+def quotient(score: Metric, mine: float, theirs: float) -> float:
+    """How good a value is by another: 1 is as good, more is better. What the suite cannot see apart is the same."""
+    slack = judging.RESOLUTION.get(score.unit, 0.0)
+    if math.isfinite(mine) and math.isfinite(theirs):
+        mine = theirs if abs(mine - theirs) <= slack else mine - math.copysign(slack, mine - theirs)
+    if mine == theirs:
+        return 1.0
+    above, below = (mine, theirs) if score.better > 0 else (theirs, mine)
+    return above / below if below else math.inf
+
+
+def _picked(rivals: Mapping[str, list[float]], choose: Callable[[int | None], str]) -> Baseline:
+    """Of each repeat, the value of the arm that is chosen with that one left out; of a single one, by itself."""
+    count = len(next(iter(rivals.values())))
+    chosen = [choose(repeat if count > 1 else None) for repeat in range(count)]
+    return Baseline([rivals[arm][repeat] for repeat, arm in enumerate(chosen)], tuple(dict.fromkeys(chosen)))
+
+
+def _without(rivals: Mapping[str, list[float]], left: int | None) -> dict[str, list[float]]:
+    return {arm: [one for n, one in enumerate(values) if n != left] for arm, values in rivals.items()}
+
+
+def _best(rivals: Mapping[str, list[float]], score: Metric) -> str:
+    """The first of equals, in the order of ARMS."""
+    return max(rivals, key=lambda arm: figure(rivals[arm]).median * score.better)
 
 
 class Table:
@@ -69,6 +109,10 @@ class Table:
         """The runs of one cell, in order."""
         return self._cells.get((world.case.name, world.lru, arm), [])
 
+    def world(self, case: str, lru: str) -> World | None:
+        """The row of a case under an LRU flavour; None if it was not run."""
+        return next((one for one in self.worlds if (one.case.name, one.lru) == (case, lru)), None)
+
     def arms(self, world: World) -> list[Arm]:
         """The arms that were run."""
         return [arm for arm in ARMS if self.runs(world, arm.key)]
@@ -79,13 +123,13 @@ class Table:
         known = [value for value in found if value is not None]
         return known if len(known) == len(found) else []
 
-    def base_values(self, world: World, arm: str, metric: Metric) -> list[float]:
-        """A metric of all runs of an arm that others are compared with. Where no program asks for huge pages `never`
-        and `madvise` are one setting under two names, and so are their runs."""
-        if arm not in _PLAIN or world.case.advises:
-            return self.values(world, arm, metric)
-        found = [self.values(world, one, metric) for one in _PLAIN if self.runs(world, one)]
-        return [value for values in found for value in values] if all(found) else []
+    def scored(self, world: World, arm: str, score: Metric) -> list[float]:
+        """As `values`, but a run that lost a process for lack of memory counts as the worst there is: of an arm that
+        dies now and then the other runs are still something to be compared with."""
+        worst = 0.0 if score.better > 0 else math.inf
+        found = [(run, score.of(run)) for run in self.runs(world, arm)]
+        known = [worst if value is None and run.oom_kills else value for run, value in found]
+        return [value for value in known if value is not None] if None not in known else []
 
     def figure(self, world: World, arm: str, metric: Metric) -> Figure | None:
         """Median and extremes, or None."""
@@ -105,35 +149,63 @@ class Table:
         """The clock of this machine stopped a run of the cell."""
         return any(run.by_host for run in self.runs(world, arm))
 
-    def best_static(self, world: World, score: Metric) -> str | None:
-        """The static arm with the best median; None if no static arm has one. What the clock of this machine stopped
-        is not compared with: before a limit is met anything is fast."""
-        known = [
-            (figure(values).median * score.better, arm.key)
+    def rivals(self, world: World, score: Metric) -> dict[str, list[float]]:
+        """The static arms that others are compared with, and their values: those that ran as often as most. What the
+        clock of this machine stopped is none of them: before a limit is met anything is fast."""
+        found = {
+            arm.key: values
             for arm in self.arms(world)
             if arm.static
             and not self.by_host(world, arm.key)
-            and (arm.key != "madvise" or world.case.advises or not self.runs(world, "never"))
-            and (values := self.base_values(world, arm.key, score))
-        ]
-        # The first of equals, in the order of ARMS.
-        return max(known, key=lambda pair: pair[0])[1] if known else None
+            and (values := self.scored(world, arm.key, score))
+            and any(score.of(run) is not None for run in self.runs(world, arm.key))
+        }
+        most = max(map(len, found.values()), default=0)
+        return {key: values for key, values in found.items() if len(values) == most}
+
+    def best_static(self, world: World, score: Metric) -> str | None:
+        """The static arm with the best median; None if no static arm has one."""
+        rivals = self.rivals(world, score)
+        return _best(rivals, score) if rivals else None
+
+    def baseline(self, world: World, score: Metric) -> Baseline | None:
+        """Run by run, what the static arm did that is the best by all other runs: picked among many by the same runs
+        that it is then judged by, the best is better than it is."""
+        rivals = self.rivals(world, score)
+        return _picked(rivals, lambda left: _best(_without(rivals, left), score)) if rivals else None
+
+    def steady(self, world: World, score: Metric, tail: Metric) -> Baseline | None:
+        """As `baseline`, for a latency: of the static arms whose score is within NEAR of the best one's, the one with
+        the least latency, both by all other runs."""
+        scores = self.rivals(world, score)
+        tails = {arm: values for arm in scores if (values := self.scored(world, arm, tail))}
+        scores = {arm: scores[arm] for arm in tails}
+        if not scores:
+            return None
+
+        def choose(left: int | None) -> str:
+            known, others = _without(scores, left), _without(tails, left)
+            most = figure(known[_best(known, score)]).median
+            near = {
+                arm: others[arm] for arm in known if quotient(score, figure(known[arm]).median, most) >= judging.NEAR
+            }
+            return _best(near, tail)
+
+        return _picked(tails, choose)
 
     def regret(self, world: World, arm: str, score: Metric) -> Regret | None:
         """Of one score; 0 for an arm that has none where a static arm has one; None if there is nothing to compare."""
-        best = self.best_static(world, score)
-        if best is None or not self.runs(world, arm):
+        best, base = self.best_static(world, score), self.baseline(world, score)
+        if best is None or base is None or not self.runs(world, arm):
             return None
-        mine, theirs = self.values(world, arm, score), self.base_values(world, best, score)
+        mine = self.values(world, arm, score)
         if not mine:
             return Regret(0.0, None, best)
-        above, below = (mine, theirs) if score.better > 0 else (theirs, mine)
-        bottom = figure(below).median
-        if bottom == 0:
-            # Of counts that should be low: none is as good as any.
-            return Regret(1.0, None, best) if figure(above).median == 0 or score.better < 0 else None
-        interval = None if arm == best else ratio_interval(above, below)
-        return Regret(figure(above).median / bottom, interval, best)
+        if arm == best:
+            return Regret(1.0, None, best)
+        pairs = [quotient(score, one, other) for one in mine for other in base.values]
+        value = quotient(score, figure(mine).median, figure(base.values).median)
+        return Regret(value, pair_interval(pairs, len(mine), len(base.values)), base.name)
 
     def ratio(self, world: World, metric: Metric, arm: str, base: str) -> float | None:
         """Median of `arm` divided by that of `base`, or None."""

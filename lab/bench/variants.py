@@ -41,7 +41,7 @@ WITHOUT: Mapping[str, Without] = {
     "share": Without(
         "K alone; the machine is no limit",
         ("--limit-share", "0", "--set", "count-machine=0"),
-        ("roomy/x2", "roomy/x4"),
+        ("roomy/x2", "roomy/files"),
     ),
     "machine": Without(
         "the machine is no limit", ("--set", "count-machine=0"), ("hostpressure/redis",)
@@ -67,7 +67,6 @@ SWEEPS: Mapping[str, Sweep] = {
         ("0", "25", "75", "100"),
         (
             "roomy/x2",
-            "dense/x70",
             "dense/x85",
             "dense/x95",
             "redis/set-max",
@@ -75,7 +74,7 @@ SWEEPS: Mapping[str, Sweep] = {
             "redis/bgsave-high",
             "hostpressure/redis",
             "square/high",
-            "late/idle",
+            "late/load",
             "late/quarter",
         ),
     ),

@@ -59,6 +59,8 @@ RULES: dict[str, str] = {
     "reclaim-cgroup": "at reclaim the cgroup is the one that the folio is charged to",
     "reclaim-paced": "reclaim splits no more until it has looked at the pages of what it split last",
     "reclaim-counted": "used folios are counted for each size, splits in vmstat and in the cgroup",
+    "cold-files": "page cache that reclaim would take first is counted, on both LRUs, and no other",
+    "spare-pages": "spare is what the machine, or the nodes of a cgroup, could give beyond its reserves",
     "bounds": "a state without a total reads as 0",
     "psi-flush": "a flush brings the totals up to date",
     "stall-kept": "every stall counts, whatever was before, and however often somebody samples",

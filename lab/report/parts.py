@@ -38,7 +38,9 @@ def gate_value(one: Gate) -> str:
 
 def gate_lines(gates: Sequence[Gate]) -> list[str]:
     """The gates as a list."""
-    return [f"  {_state(one, 'ok  ', 'FAIL', '-   ')}  {one.name}: {gate_value(one)} ({one.bound})" for one in gates]
+    return [
+        f"  {state(one, 'ok  ', 'FAIL', '?   ', '-   ')}  {one.name}: {gate_value(one)} ({one.bound})" for one in gates
+    ]
 
 
 NO_MERIT = "Held, and could not have failed here: no part of the total"
@@ -54,12 +56,19 @@ def gate_report(gates: Sequence[Gate]) -> list[str]:
 def total_of(gates: Sequence[Gate]) -> str:
     """How many hold, in words."""
     judged = [one for one in gates if one.judged and one.counts]
-    left = sum(not one.judged for one in gates)
-    return f"{sum(one.ok for one in judged)} of {len(judged)} hold" + (f", {left} not judged" if left else "")
+    open_, left = sum(not one.decided for one in judged), sum(not one.judged for one in gates)
+    more = [f"{open_} undecided"] * bool(open_) + [f"{left} not judged"] * bool(left)
+    return ", ".join([f"{sum(one.ok for one in judged)} of {len(judged)} hold", *more])
 
 
-def _state(one: Gate, ok: str, missed: str, unjudged: str) -> str:
-    return ok if one.ok else missed if one.judged else unjudged
+def state(one: Gate, ok: str, missed: str, undecided: str, unjudged: str) -> str:
+    """The word for what became of a gate."""
+    return ok if one.ok else missed if one.missed else undecided if one.judged else unjudged
+
+
+def order(one: Gate) -> int:
+    """Sorts gates: missed, undecided, not judged, held."""
+    return ("missed", "undecided", "unjudged", "ok").index(state(one, "ok", "missed", "undecided", "unjudged"))
 
 
 def gates_section(gates: Sequence[Gate]) -> str:
@@ -74,7 +83,8 @@ def gates_section(gates: Sequence[Gate]) -> str:
 
 def _gate_table(gates: Sequence[Gate]) -> str:
     rows = "".join(
-        f"<tr class='{_state(one, 'ok', 'failed', 'unjudged')}'><td>{_state(one, 'ok', 'FAILED', '-')}</td>"
+        f"<tr class='{state(one, 'ok', 'failed', 'unjudged', 'unjudged')}'>"
+        f"<td>{state(one, 'ok', 'FAILED', 'undecided', '-')}</td>"
         f"<td>{escape(one.name)}</td><td>{escape(gate_value(one))}</td><td>{escape(one.bound)}</td></tr>"
         for one in gates
     )

@@ -23,6 +23,8 @@ class Line:
     """What it comes to, in a few words."""
     ended_s: float | None = None
     """When the server died; None: it lived."""
+    until_s: float | None = None
+    """When the run ended; None: with the longest. Of what comes after, nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,23 @@ def counted(counts: Sequence[tuple[float, int]], t_s: float) -> float | None:
 def rates(line: Line, span_s: float, columns: int) -> list[float | None]:
     """Mean rate in each of so many equal parts of the time; None where nothing is known. A server that lives and does
     not answer serves nobody."""
-    if len(line.counts) < 2:
+    if not line.counts:
         return [None] * columns
     width = span_s / columns
     (first, _), (last, _) = line.counts[0], line.counts[-1]
+    until_s = span_s if line.until_s is None else line.until_s
     # Between two readings nothing is known, which is no silence yet.
-    period = median(after[0] - before[0] for before, after in pairwise(line.counts))
+    period = median([after[0] - before[0] for before, after in pairwise(line.counts)] or [0.0])
     found: list[float | None] = []
     for column in range(columns):
         begin, end = column * width, (column + 1) * width
-        if line.ended_s is not None and end > line.ended_s:
+        if (line.ended_s is not None and end > line.ended_s) or begin >= until_s:
             found.append(None)
         elif begin < last and end > first:
             begin, end = max(begin, first), min(end, last)
             low, high = counted(line.counts, begin), counted(line.counts, end)
             found.append(None if low is None or high is None else (high - low) / (end - begin))
-        elif begin >= last and span_s - last > 3 * period:
+        elif begin >= last and until_s - last > 3 * period:
             found.append(0.0)
         else:
             found.append(found[-1] if found else None)

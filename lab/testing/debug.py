@@ -4,6 +4,7 @@
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from lab import soak, vm
@@ -15,6 +16,8 @@ from lab.vm import Mode, Outcome
 
 _TIMEOUT_S = 5400.0
 """Everything takes about ten times as long there, and the processors may share one host thread."""
+_SLOW = 10
+"""The same of one test: its time limit is that of a usual kernel with a processor of its own."""
 _SOAK_S = 120.0
 """About three minutes of guest time with boot, sums and the look for leaks."""
 _KSFT_SKIP = 4
@@ -24,12 +27,12 @@ _END = "== lab: end"
 
 def command_lines(programs: list[str]) -> list[tuple[str, list[str]]]:
     """What to run of `programs` in a guest that boots as usual: a name, and the arguments. Boots with something
-    switched off, or with another number of CPUs, are left to the ordinary kernel."""
+    switched off, or with another number of CPUs or nodes, are left to the ordinary kernel."""
     usual = SelftestBoot()
     found = []
     for program in programs:
         for suffix, boot in SELFTEST_BOOTS.get(program, {"": usual}).items():
-            if (boot.append, boot.env, boot.cpus) == (usual.append, usual.env, usual.cpus):
+            if replace(boot, only=()) == usual:
                 arguments = [word for test in boot.only for word in ("-t", test)]
                 found.append((f"{program}-{suffix}" if suffix else program, [program, *arguments]))
     return found
@@ -87,7 +90,7 @@ def _selftests(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
         mode=mode,
         timeout_s=_TIMEOUT_S,
         append=soak.APPEND,
-        env=soak.env(kernel),
+        env={**soak.env(kernel), "MTHP_SLOW": str(_SLOW)},
         name="debug-selftests",
     )
     return _suites(vm.run(job), [name for name, _ in lines], soak.checked(kernel))

@@ -91,6 +91,18 @@ SELFTEST_BOOTS: dict[str, dict[str, SelftestBoot]] = {
             only=("disabled_memory_is_refused",),
         ),
     },
+    "mthp_pages": {
+        "": SelftestBoot(
+            only=(
+                "cold_files_of_the_list",
+                "cold_files_of_generations",
+                "used_files_are_not_cold",
+                "generations_grow_old",
+                "spare_is_what_could_be_given",
+            )
+        ),
+        "2nodes": SelftestBoot(nodes=2, only=("spare_is_what_could_be_given", "spare_of_nodes")),
+    },
     "mthp_psi": {
         "": SelftestBoot(
             only=(
@@ -170,6 +182,7 @@ class Selftests:
             files=files,
             memory_mib=1536,
             cpus=boot.cpus,
+            nodes=boot.nodes,
             mode=mode,
             timeout_s=timeout_s,
             append=boot.append,
@@ -216,7 +229,7 @@ def build_examples(kernel: Kernel) -> Path:
     return out / "mthp_policy"
 
 
-_WITHOUT_HOOK = ("mthp_psi",)
+_WITHOUT_HOOK = ("mthp_pages", "mthp_psi")
 """Selftest programs about parts of the series that a kernel has without transparent hugepages, too."""
 
 

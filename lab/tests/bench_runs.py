@@ -39,10 +39,13 @@ def records(
     slow: float = 1.0,
     worst: float = 40.0,
     pages: int = 10,
+    swapped_out: int | None = None,
 ) -> list[dict[str, Any]]:
     """What a guest sends for a run of 4 s; where a limit arrives, the rate falls to a quarter of `rps` at 2 s, and to
     `slow` of that."""
-    zero = dict.fromkeys(("pswpin", "pswpout"), pages) | {"oom_kill": int(killed)}
+    zero = dict.fromkeys(("pswpin", "pswpout", "zswpwb", "workingset_refault_file"), pages) | {"oom_kill": int(killed)}
+    if swapped_out is not None:
+        zero["pswpout"] = swapped_out
     groups = {group.name: [peak_mib * MIB // 2, 0, 0] for group in case.groups}
     samples = [
         {"type": "sample", "t_ms": 1000 + 50 * i, "free": 1, "anon": 100 * MIB,

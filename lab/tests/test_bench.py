@@ -6,6 +6,9 @@ import dataclasses
 import io
 import json
 import math
+import random
+import re
+import sqlite3
 import unittest
 from fnmatch import fnmatch
 from typing import Any
@@ -28,9 +31,9 @@ from lab.bench.arms import ARM, ARMS, SIZES_KIB, THP, USUAL
 from lab.bench.cell import Cell
 from lab.bench.plan import plan
 from lab.bench.run import Run
-from lab.bench.scenarios import store
+from lab.bench.scenarios import database, store
 from lab.bench.spec import MIB, Case, Role, Scale
-from lab.bench.table import Table, metrics
+from lab.bench.table import Table, metrics, quotient
 from lab.errors import LabError
 from lab.paths import REPO
 from lab.report import parts
@@ -42,8 +45,7 @@ from lab.tests.test_docs_commands import defaults_of_options, table_of_options
 
 class RegretTest(unittest.TestCase):
     def test_more_is_better(self) -> None:
-        plain = [*often(HIGH, "never", rps=60_000.0), *often(HIGH, "madvise", rps=60_000.0)]
-        it = table(*plain, *often(HIGH, "mthp_ext", rps=57_000.0))
+        it = table(*often(HIGH, "never", rps=60_000.0), *often(HIGH, "mthp_ext", rps=57_000.0))
         found = it.regret(it.worlds[0], "mthp_ext", HIGH.scores[0])
         assert found
         self.assertEqual((round(found.value, 3), found.best), (0.95, "never"))
@@ -83,9 +85,8 @@ class GateTest(unittest.TestCase):
     def test_each_can_fail(self) -> None:
         for case, values, name in (
             (HIGH, {"rps": 48_000.0}, "requests/s / best static"),
-            (HIGH, {"p99": 14.0}, "p99 latency / always"),
+            (HIGH, {"p99": 14.0}, "p99 latency / least static (always)"),
             (HIGH, {"killed": True}, "nothing is killed"),
-            (HIGH, {"peak_mib": 99}, "peak resident / always"),
             (FREE, {"large": 16}, "2M folios / always"),
             (THREADS, {"peak_mib": 102}, "peak resident / never"),
         ):
@@ -114,14 +115,18 @@ class GateTest(unittest.TestCase):
     def test_without_a_static_arm_a_kill_is_judged_all_the_same(self) -> None:
         self.assertIn("nothing is killed", self.failed(Table([one(HIGH, "mthp_ext", killed=True)])))
 
-    def test_a_moment_seen_too_late_is_given_back(self) -> None:
-        short = CI["bloat/short"]
-        runs = [one(short, "never"), one(short, "mthp_ext")]
-        late = dataclasses.replace(runs[1].ends["load"], ended_s=4.086)
-        slow = dataclasses.replace(runs[1].ends["load"], ended_s=4.09)
-        for end, failed in ((late, False), (slow, True)):
-            it = Table([runs[0], dataclasses.replace(runs[1], ends={**runs[1].ends, "load": end})] * judging.RUNS)
-            self.assertEqual("elapsed / best static" in self.failed(it), failed)
+    def test_what_the_guest_cannot_see_apart_is_the_same(self) -> None:
+        seconds, pages = CI["bloat/short"].scores[0], CI["cpus/x2"].scores[0]
+        for score, mine, theirs, value in (
+            (seconds, 0.322, 0.320, 1.0),
+            (seconds, 0.320, 0.322, 1.0),
+            (seconds, 0.405, 0.400, 1.0),
+            (seconds, 0.415, 0.400, 0.400 / 0.410),
+            (pages, 100.0, 0.0, 1.0),
+            (pages, 2000.0, 10.0, 10 / 1872),
+            (HIGH.scores[0], 49.0, 50.0, 0.98),
+        ):
+            self.assertAlmostEqual(quotient(score, mine, theirs), value, msg=str((mine, theirs)))
 
     def test_only_tenants_are_asked_whether_a_static_arm_suits_all(self) -> None:
         for name, asked in (("mixed/host", True), ("vmhost/fragmented", True), ("square/high", False)):
@@ -146,10 +151,9 @@ class CutShortTest(unittest.TestCase):
         self.assertEqual(set(checked.values()), {(False, False)})
 
     def test_a_static_arm_is_not_the_best_for_what_it_served_first(self) -> None:
-        it = table(*often(HIGH, "always", rps=90_000.0, by_host=True), one(HIGH, "never", 0, rps=60_000.0))
+        it = table(*often(HIGH, "only16", rps=90_000.0, by_host=True), *often(HIGH, "never", rps=60_000.0))
         self.assertEqual(it.best_static(it.worlds[0], HIGH.scores[0]), "never")
-        self.assertEqual({judged for judged, _ in self.judged(it).values()}, {True})
-        self.assertEqual(text.regret_field(it, it.worlds[0], "always", HIGH.scores[0]), "cut short")
+        self.assertEqual(text.regret_field(it, it.worlds[0], "only16", HIGH.scores[0]), "cut short")
         self.assertEqual(text.heat_map(it)[2].count("*"), 1)
 
     def test_coverage_is_not_compared_with_it(self) -> None:
@@ -198,28 +202,54 @@ class JudgingTest(unittest.TestCase):
     def spread(self, arm: str, figure: str, values: list[float], case: Case = HIGH) -> list[Run]:
         return [one(case, arm, repeat, **dict[str, Any]({figure: value})) for repeat, value in enumerate(values)]
 
-    def test_never_and_madvise_are_one_setting_where_nobody_advises(self) -> None:
-        low, high = [10.0, 10.1, 10.2, 10.3, 10.4], [12.0, 12.1, 12.2, 12.3, 12.4]
-        it = table(*self.spread("never", "p99", low), *self.spread("madvise", "p99", high))
-        self.assertEqual(it.base_values(it.worlds[0], "never", store.TAIL), [*low, *high])
-        self.assertEqual(it.values(it.worlds[0], "never", store.TAIL), low)
-        advised = CI["advised/redis-high"]
-        it = table(*self.spread("never", "p99", low, advised), case=advised)
-        self.assertEqual(it.base_values(it.worlds[0], "never", store.TAIL), low)
+    def test_madvise_runs_where_programs_advise_only(self) -> None:
+        for case in CI.values():
+            self.assertEqual(ARM["madvise"].meant_for(case.name), case.advises, case.name)
+            ran = {cell.arm.key for cell in plan([case], variants.named([]), ["classic"], None)}
+            self.assertEqual("madvise" in ran, case.advises, case.name)
+            # Not even where it is named: it would be `never` once more.
+            self.assertEqual(plan([case], [ARM["madvise"]], case.lrus, 1) != [], case.advises, case.name)
+            self.assertEqual({arm for arm in ran if not ARM[arm].static} - {case.made_for}, set(case.judges), case.name)
+            # What is run is what is judged.
+            self.assertEqual(ran, {*gates.judged_arms(case), *filter(None, [case.made_for])}, case.name)
+        self.assertEqual({arm.key for arm in ARMS if arm.static}, set(judging.STATIC))
 
-    def test_madvise_is_a_setting_of_its_own_where_programs_advise(self) -> None:
-        for case, best in ((HIGH, "always"), (CI["advised/redis-high"], "madvise")):
-            it = table(*often(case, "madvise", rps=60_000.0), case=case)
-            self.assertEqual(it.best_static(it.worlds[0], case.scores[0]), "never" if case is HIGH else best)
-
-    def test_a_p99_within_its_noise_is_not_missed(self) -> None:
-        # The median is 1.2 times the best one's, but one run of five says otherwise as loudly.
-        noisy = self.spread("mthp_ext", "p99", [9.0, 12.0, 14.4, 14.5, 15.0])
+    def test_a_policy_as_good_as_the_best_is_held_or_undecided_never_missed(self) -> None:
+        noisy = self.spread("mthp_ext", "p99", [9.0, 11.0, 12.4, 14.5, 15.0])
         found = self.gate(table(*noisy), "p99 latency /")
-        self.assertTrue(found.ok, found)
-        self.assertRegex(str(found.value), r"^1\.200 \(0\.\d+ to 1\.2\d+\)$")
+        self.assertEqual((found.ok, found.missed, found.judged, found.decided), (False, False, True, False))
+        self.assertRegex(str(found.value), r"^1\.033 \(0\.\d+ to 1\.2\d+\)$")
+        self.assertTrue(self.gate(table(), "p99 latency /").ok)
 
-    def test_a_p99_that_is_beyond_it_in_all_of_its_interval_is(self) -> None:
+    def test_a_policy_a_fifth_worse_does_not_pass(self) -> None:
+        passed = missed = 0
+        draw = random.Random(7)
+        for _ in range(60):
+            mine = self.spread("mthp_ext", "p99", [14.4 * draw.lognormvariate(0, 0.064) for _ in range(5)])
+            never = self.spread("never", "p99", [12.0 * draw.lognormvariate(0, 0.064) for _ in range(5)])
+            found = self.gate(self.only(*mine, *never), "p99 latency /")
+            passed, missed = passed + found.ok, missed + found.missed
+        self.assertEqual(passed, 0)
+        self.assertGreater(missed, 15)
+
+    def only(self, *changed: Run) -> Table:
+        """A row in which all static arms but `never` serve less than it."""
+        slow = [one(HIGH, arm, repeat, rps=30_000.0) for arm in gates.judged_arms(HIGH)
+                if arm not in ("never", "mthp_ext") for repeat in range(5)]  # fmt: skip
+        return table(*slow, *changed)
+
+    def test_a_score_within_its_noise_is_undecided_and_shown_so(self) -> None:
+        mine = self.spread("mthp_ext", "rps", [47_000.0, 48_000.0, 50_000.0, 51_000.0, 52_000.0])
+        checked = gates.check(table(*mine), counted=True)
+        [found] = [gate for gate in checked if "requests/s /" in gate.name]
+        self.assertEqual((found.ok, found.missed, found.decided), (False, False, False))
+        document, lines = page.render(table(*mine), checked, ENVIRONMENT), "\n".join(parts.gate_report(checked))
+        for shown in (document, lines, markdown.render(table(*mine), checked, ENVIRONMENT)):
+            self.assertIn("hold, 1 undecided", shown)
+        self.assertIn("?     redis/set-high/classic: requests/s", lines)
+        self.assertIn("<td>undecided</td>", document)
+
+    def test_a_p99_that_is_beyond_it_in_all_of_its_interval_is_missed(self) -> None:
         bad = self.spread("mthp_ext", "p99", [13.5, 13.9, 14.4, 14.5, 15.0])
         self.assertTrue(self.gate(table(*bad), "p99 latency /").missed)
 
@@ -229,31 +259,130 @@ class JudgingTest(unittest.TestCase):
             found = self.gate(table(*often(HIGH, "mthp_ext", worst=worst)), "worst latency /")
             self.assertEqual(found.missed, missed)
 
-    def test_too_few_runs_are_not_judged_rather_than_passed(self) -> None:
+    def test_a_latency_is_compared_with_the_least_of_the_arms_that_serve_as_much(self) -> None:
+        # 64K serves most by a hair and has a bad p99; 16K has a good one and serves a tenth less.
+        it = table(*often(HIGH, "only64", rps=50_100.0, p99=20.0), *often(HIGH, "only16", rps=45_000.0, p99=5.0),
+                   *often(HIGH, "mthp_ext", p99=14.0))  # fmt: skip
+        found = self.gate(it, "p99 latency /")
+        self.assertIn("least static (always)", found.name)
+        self.assertTrue(found.missed)
+
+    def test_the_best_is_chosen_by_other_runs(self) -> None:
+        # 16K is the best of all five by three lucky runs; by the other four of each of these it is not.
+        slow = [run for arm in gates.judged_arms(HIGH) for run in often(HIGH, arm, rps=30_000.0)]
+        lucky = self.spread("only16", "rps", [60_000.0, 60_000.0, 60_000.0, 40_000.0, 40_000.0])
+        steady = self.spread("never", "rps", [51_000.0] * 5)
+        slow = [run for run in slow if run.cell.arm.key not in ("only16", "never")]
+        it = table(*slow, *lucky, *steady)
+        base = it.baseline(it.worlds[0], HIGH.scores[0])
+        self.assertEqual(it.best_static(it.worlds[0], HIGH.scores[0]), "only16")
+        self.assertEqual(base and base.values, [51_000.0, 51_000.0, 51_000.0, 40_000.0, 40_000.0])
+        self.assertEqual(base and base.arms, ("never", "only16"))
+
+    def test_an_arm_that_dies_once_is_still_compared_with(self) -> None:
+        best = self.spread("never", "rps", [60_000.0] * 5)
+        best[2] = one(HIGH, "never", 2, killed=True)
+        it = table(*best)
+        self.assertEqual(it.best_static(it.worlds[0], HIGH.scores[0]), "never")
+        self.assertEqual((it.baseline(it.worlds[0], HIGH.scores[0]) or 0) and
+                         sorted(it.baseline(it.worlds[0], HIGH.scores[0]).values),  # type: ignore[union-attr]
+                         [0.0, *[60_000.0] * 4])  # fmt: skip
+        # Five sixths of what it does when it lives are missed all the same: one death of five does not hide it.
+        self.assertTrue(self.gate(it, "requests/s / best static (never)").judged)
+        self.assertFalse(self.gate(it, "requests/s / best static (never)").ok)
+        # Of times the worst is endless.
+        short = CI["kernbench/high"]
+        dead = [one(short, "never", repeat, killed=repeat == 1) for repeat in range(5)]
+        dead[1] = dataclasses.replace(dead[1], ends={**dead[1].ends, "load": dataclasses.replace(
+            dead[1].ends["load"], code=1)})  # fmt: skip
+        it = table(*dead, case=short)
+        self.assertIn(math.inf, it.scored(it.worlds[0], "never", short.scores[0]))
+
+    def test_more_or_fewer_runs_than_fixed_are_not_judged(self) -> None:
         few = Table([run for run in table().all if run.cell.repeat < 4])
-        for name in ("requests/s /", "p99 latency /", "worst latency /"):
-            found = self.gate(few, name)
-            self.assertEqual((found.judged, found.ok, found.value), (False, False, "4 of 5 runs"))
-        self.assertEqual(len(FREE.tasks) and judging.runs(FREE), 3)
-        self.assertTrue(self.gate(Table([r for r in table(case=FREE).all if r.cell.repeat < 3]), "requests/s /").judged)
-
-    def test_arms_that_ran_unequally_often_are_not_judged(self) -> None:
-        # Whatever was run once more, a default that missed or a static arm that shone.
-        for arm in ("mthp_ext", "only64"):
-            found = self.gate(Table([*table().all, one(HIGH, arm, 5)]), "requests/s /")
-            self.assertEqual((found.judged, found.value), (False, "as its arms ran from 5 to 6 times"))
-        # Those bounded in time run once, by the plan.
+        more = Table([*table().all, *(one(HIGH, arm, 5) for arm in gates.judged_arms(HIGH))])
+        once = Table([*table().all, one(HIGH, "mthp_ext", 5)])
         slow = Table([run for run in table().all if run.cell.arm.key not in HIGH.slow or run.cell.repeat == 0])
-        self.assertTrue(self.gate(slow, "requests/s /").judged)
+        for name in ("requests/s /", "p99 latency /", "worst latency /"):
+            for it, why in ((few, "ran 4 times, not 5"), (more, "ran 6 times, not 5"), (once, "mthp_ext ran 6 times")):
+                found = self.gate(it, name)
+                self.assertEqual((found.judged, found.ok), (False, False))
+                self.assertIn(why, str(found.value))
+            # Those stopped at a deadline run once, by the plan.
+            self.assertTrue(self.gate(slow, name).judged)
 
-    def test_more_runs_of_a_part_are_refused(self) -> None:
+    def test_coverage_and_memory_are_not_judged_by_one_run(self) -> None:
+        for case, name in ((FREE, "anon in 2M folios / always"), (THREADS, "peak resident / never")):
+            it = table(case=case)
+            self.assertTrue(self.gate(it, name).ok)
+            self.assertFalse(self.gate(Table([run for run in it.all if run.cell.repeat == 0]), name).judged)
+
+    def test_without_a_static_arm_nothing_is_judged_by_the_best(self) -> None:
+        for arm in gates.judged_arms(HIGH):
+            if arm == "mthp_ext":
+                continue
+            it = Table([run for run in table().all if run.cell.arm.key != arm])
+            found = self.gate(it, "requests/s /")
+            self.assertEqual((found.judged, found.value), (False, f"without {arm}"))
+
+    def test_an_arm_that_ran_once_is_not_the_best_nor_passed_over(self) -> None:
+        runs = [run for run in table().all if run.cell.arm.key != "always"]
+        found = self.gate(Table([*runs, one(HIGH, "always", rps=60_000.0)]), "requests/s /")
+        self.assertFalse(found.judged)
+        self.assertIn("always, which ran once, did better", str(found.value))
+
+    def test_a_row_that_does_not_bind_is_not_judged(self) -> None:
+        follows = CI["tree/follows"]
+        it = table(case=follows)
+        world = it.worlds[0]
+        self.assertIn("does not bind: pages swapped out of never, 10", gates._Judged(it, world, "mthp_ext").lacks())
+        it = table(*often(follows, "never", pages=20_000), case=follows)
+        self.assertEqual(gates._Judged(it, world, "mthp_ext").lacks(), "")
+        high = CI["advised/arrays-high"]
+        for pages, binds in ((5_000, True), (0, False), (716_384, False)):
+            it = table(*often(high, "never", pages=pages), case=high)
+            self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, pages)
+
+    def test_rows_that_once_did_not_bind_say_what_they_must_do(self) -> None:
+        for name, key in (("tree/follows", "swap_out"), ("advised/arrays-high", "swap_in"),
+                          ("swap/zswap", "zswap_written"), ("swap/off", "refaults"),
+                          ("cpus/x2", "swap_out"), ("cpus/x8", "swap_out")):  # fmt: skip
+            [bind] = CI[name].binds
+            self.assertEqual(bind.metric.key, key, name)
+            # Of a run that did it, and of one that did nothing.
+            for pages, binds in ((100_000, True), (0, False)):
+                it = table(*often(CI[name], "never", pages=pages), case=CI[name])
+                self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, (name, pages))
+
+    def test_a_limit_under_load_is_judged_by_what_clients_wait(self) -> None:
+        load, quarter = CI["late/load"], CI["late/quarter"]
+        self.assertEqual(
+            [load.tail and load.tail.key, *(one_.key for one_ in load.more)], ["p99", "max", "free", "gap"]
+        )
+        self.assertEqual([score.key for score in quarter.scores], ["uses", "first"])
+        self.assertEqual(judging.of_score(quarter, quarter.scores[1]), ">= 0.50")
+        # Its client forgets what was before the limit: the warm-up ends when it comes.
+        argv = next(task.argv for task in load.tasks if task.name == "load")
+        self.assertEqual(int(argv[-2]) * 1000, load.waves[0].every_ms)
+
+    def test_a_limit_that_comes_while_idle_is_there_before_the_load(self) -> None:
+        idle = CI["late/idle"]
+        self.assertEqual([group.settings for group in idle.groups], [{}])
+        self.assertEqual([task.name for task in idle.tasks], ["server", "fill", "reset", "limit", "load", "info"])
+        self.assertEqual({task.role for task in idle.tasks[1:4]}, {Role.SETUP})
+        self.assertIn("/redis/memory.high", " ".join(idle.tasks[3].argv))
+
+    def test_runs_cannot_be_chosen_by_their_results(self) -> None:
+        for words in (["--repeat", "6"], ["--repeat", "4", "--scenario", "bloat/sparse"],
+                      ["--repeat", "5"], ["--repeat", "100", "--arm", "never"]):  # fmt: skip
+            with self.assertRaisesRegex(LabError, "a result could be chosen by its runs"):
+                bench_main(["--list", *words])
         for words in (["--scenario", "redis"], ["--arm", "never"], ["--lru", "classic"]):
-            with self.assertRaisesRegex(LabError, "repeat all rows and arms or none"):
-                bench_main(["--repeat", "6", "--list", *words])
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            self.assertEqual(bench_main(["--repeat", "6", "--list"]), 0)
+            with self.assertRaisesRegex(LabError, "the whole suite again or nothing"):
+                bench_main(["--fresh", "--list", *words])
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(bench_main(["--fresh", "--list"]), 0)
             self.assertEqual(bench_main(["--repeat", "2", "--list", "--arm", "never"]), 0)
-        self.assertIn("run 6", said.getvalue())
 
     def test_the_number_of_runs_is_fixed_by_the_row(self) -> None:
         for case in CI.values():
@@ -262,8 +391,13 @@ class JudgingTest(unittest.TestCase):
             limits = {file for group in case.groups for file in group.settings if file in ("memory.high", "memory.max")}
             swapped = case.machine.swap_mib and "memory.high" in limits
             self.assertTrue(judging.swaps(case) or not swapped or case.roomy, case.name)
-        for pattern in judging.SWAPPING:
+        for pattern in (*judging.SWAPPING, *scenarios._CLASSIC_ONLY, *judging.OF_NEVER):
             self.assertTrue(any(fnmatch(name, pattern) for name in CI), pattern)
+
+    def test_the_whole_suite_is_as_long_as_the_documents_say(self) -> None:
+        cells = plan(list(CI.values()), variants.named([]), ["classic", "mglru"], None)
+        document = (REPO / "docs" / "internals" / "bench.md").read_text()
+        self.assertIn(f"{len(cells):,} runs", document)
 
     def test_every_rule_is_about_a_figure_that_there_is(self) -> None:
         rules = [*judging._SCORES, *judging._TAILS, *judging.FLOORS, *judging._MEMORIES]
@@ -286,18 +420,27 @@ class JudgingTest(unittest.TestCase):
             # Less served and more saved: the same work, and clients that wait.
             for served, missed in ((47_000.0, True), (48_000.0, False)):
                 it = table(*often(case, "mthp_ext", rps=served), case=case)
-                self.assertEqual(self.gate(it, f"{name}/classic: requests/s / never").missed, missed)
+                self.assertEqual(next(g for g in gates.check(it, counted=True)
+                                      if g.name == f"{name}/classic: requests/s / never").missed, missed)  # fmt: skip
             self.assertEqual(judging.of_tail(case, store.TAIL), "<= 1.05")
+            # Against `never`, whichever arm does most.
+            it = table(*often(case, "mthp_ext", p99=13.0), *often(case, "only64", p99=20.0), case=case)
+            [found] = [g for g in gates.check(it, counted=True) if g.name == f"{name}/classic: p99 latency / never"]
+            self.assertTrue(found.missed)
 
     def test_what_could_not_have_failed_is_no_part_of_the_total(self) -> None:
         checked = gates.check(table(), counted=True)
         apart = {one.name.partition(": ")[2] for one in checked if not one.counts}
-        self.assertEqual(apart, {"nothing is killed", "runs stopped before their end", "peak resident / always"})
-        self.assertEqual(len(gates.counting(checked)), len(checked) - 3)
+        self.assertEqual(apart, {"nothing is killed", "runs stopped before their end"})
+        self.assertEqual(len(gates.counting(checked)), len(checked) - 2)
         # Where an arm dies, to live is something; and what is missed counts.
         for it in (table(one(HIGH, "always", 1, killed=True)), table(one(HIGH, "mthp_ext", 1, killed=True))):
             self.assertTrue(self.gate(it, "nothing is killed").counts)
-        self.assertTrue(self.gate(table(*often(HIGH, "mthp_ext", peak_mib=99)), "peak resident / always").counts)
+        # That a slow arm is stopped is by design.
+        stopped = [dataclasses.replace(run, bounded=True) for run in often(HIGH, "always")]
+        self.assertFalse(self.gate(table(*stopped), "runs stopped before").counts)
+        self.assertEqual([g.name for g in gates.check(table(case=CI["bloat/sparse-max"]), counted=True)
+                          if "survived" in g.name], [])  # fmt: skip
 
     def test_the_report_counts_and_shows_them_apart(self) -> None:
         it = table()
@@ -313,9 +456,9 @@ class JudgingTest(unittest.TestCase):
         self.assertIn(f"<b class=good>{counted} of {counted}</b>", document)
 
     def test_counts_are_judged_without_counted_time(self) -> None:
-        case = CI["cpus/x4"]
-        for pages, missed in ((10, False), (2000, False), (60_000, True)):
-            it = table(*often(case, "mthp_ext", pages=pages), case=case)
+        case = CI["cpus/x8"]
+        for pages, missed in ((10, False), (130, False), (2000, True), (60_000, True)):
+            it = table(*often(case, "mthp_ext", pages=pages), *often(case, "never", swapped_out=20_000), case=case)
             [found] = [g for g in gates.check(it, counted=False, sized=True) if "swapped in" in g.name]
             self.assertEqual(found.missed, missed, found)
         self.assertEqual([g for g in gates.check(it, counted=False) if "swapped in" in g.name], [])
@@ -323,16 +466,24 @@ class JudgingTest(unittest.TestCase):
         self.assertTrue(all(g.ok for g in gates.check(slow, counted=False, sized=True)))
 
     def test_no_count_is_as_good_as_any(self) -> None:
-        case = CI["cpus/x4"]
+        case = CI["cpus/x8"]
         it = table(*often(case, "mthp_ext", pages=0), case=case)
         found = it.regret(it.worlds[0], "mthp_ext", case.scores[0])
         self.assertEqual(found and found.value, 1.0)
 
     def test_coverage_is_not_compared_with_what_died_early(self) -> None:
-        case = CI["dense/x95"]
-        it = table(*often(case, "mthp_ext", large=10), one(case, "always", 1, killed=True), case=case)
+        it = table(*often(FREE, "mthp_ext", large=10), one(FREE, "always", 1, killed=True), case=FREE)
         self.assertEqual(self.gate(it, "anon in 2M folios /").value, "as always did not live")
-        self.assertTrue(self.gate(table(*often(case, "mthp_ext", large=10), case=case), "anon in 2M folios /").missed)
+
+    def test_where_always_may_die_coverage_is_compared_with_what_there_could_be(self) -> None:
+        case = CI["dense/x95"]
+        dies = [one(case, "always", repeat, killed=True) for repeat in range(judging.runs(case))]
+        for large, missed in ((10, True), (20, False)):
+            runs = [*table(*dies, *often(case, "mthp_ext", large=large), case=case).all, *table(case=FREE).all]
+            [found] = [g for g in gates.check(Table(runs), counted=True)
+                       if g.name.startswith("dense") and "2M folios / always in redis/set-none" in g.name]  # fmt: skip
+            self.assertEqual((found.missed, found.ok), (missed, not missed))
+        self.assertEqual(self.gate(table(case=case), "anon in 2M folios /").value, "without redis/set-none")
 
     def test_the_oracle_is_a_setting_of_each_tenant(self) -> None:
         mixed = CI["mixed/host"]
@@ -347,23 +498,34 @@ class JudgingTest(unittest.TestCase):
         it = table(*often(mixed, "oracle", rps=60_000.0), case=mixed)
         self.assertEqual(it.best_static(it.worlds[0], mixed.scores[0]), "oracle")
         before, after = (gates.check(one_, counted=True)[-1].value for one_ in (table(case=mixed), it))
-        self.assertEqual((before, after), (8, 0))
+        # A setting of each tenant is none of the host's, and no winner among these.
+        self.assertEqual((before, after), (7, 0))
 
     def test_the_host_set_to_madvise_is_judged_where_programs_advise(self) -> None:
         case = CI["advised/redis-high"]
         checked = gates.check(table(*often(case, "mthp_madvise", rps=30_000.0), case=case), counted=True)
         missed = [one.name for one in checked if one.missed]
         self.assertEqual(missed, ["advised/redis-high/classic, mthp_madvise: requests/s / best static (always)"])
+        # jemalloc does not advise on a host set to always: the row would be another one again.
+        self.assertFalse(any("mthp_madvise" not in one.name for one in checked), [one.name for one in checked])
         self.assertEqual(dict(ARM["mthp_madvise"].settings())[f"{THP}/enabled"], "madvise")
 
     def test_the_median_over_the_rows(self) -> None:
-        cases = [case for case in CI.values() if case.scenario in ("redis", "dense", "roomy", "late", "hostpressure")]
-        cases = [case for case in cases if len(case.scores) == 1 and case.key != "quarter"]
-        runs = [run for case in cases for lru in ("classic", "mglru") for repeat in range(judging.runs(case))
-                for run in (one(case, "never", repeat, lru),
-                            one(case, "mthp_ext", repeat, lru, rps=49_900.0))]  # fmt: skip
+        cases = [case for case in CI.values() if case.scenario in ("redis", "dense", "roomy", "tree", "hostpressure",
+                 "swap", "square", "mixed", "late")]  # fmt: skip
+        cases = [
+            case
+            for case in cases
+            if case.key not in ("quarter", "follows", "zswap", "off") and "bgsave" not in case.key
+        ]
+        rows = [(case, lru) for case in cases for lru in case.lrus]
+        runs = [one(case, arm, repeat, lru, rps=49_900.0 if arm == "mthp_ext" else 50_000.0)
+                for case, lru in rows for arm in gates.judged_arms(case)
+                for repeat in range(judging.runs(case))]  # fmt: skip
         found = self.gate(Table(runs), "median of")
         self.assertTrue(found.missed, found)
+        # One value of each row, however many scores it has.
+        self.assertIn(f"median of {len(rows)} rows", found.name)
         self.assertFalse(self.gate(Table([run for run in runs if run.cell.repeat < 4]), "median of").judged)
         self.assertEqual([g for g in gates.check(table(), counted=True) if "median of" in g.name], [])
 
@@ -374,7 +536,7 @@ class PlanTest(unittest.TestCase):
         arms = [key for key, arm in ARM.items() if arm.meant_for(HIGH.name)]
         self.assertEqual([c.arm.key for c in cells[: len(arms)]], arms)
         self.assertEqual(len(cells), 4 * len(arms) - len(HIGH.slow))
-        self.assertEqual(set(ARM) - set(arms), {"oracle", "mthp_madvise"})
+        self.assertEqual(set(ARM) - set(arms), {"oracle", "mthp_madvise", "madvise", "shrinker"})
 
     def test_lru_flavours_that_make_no_sense_are_left_out(self) -> None:
         self.assertEqual({c.lru for c in plan([THREADS], [ARM["never"]], ["classic", "mglru"], 1)}, {"classic"})
@@ -420,10 +582,22 @@ class ScenarioTest(unittest.TestCase):
 
     def test_what_make_test_leaves_out_has_a_twin_that_it_runs(self) -> None:
         ran = {cell.case.name for cell in bench_tests._cells([])}
-        self.assertEqual(set(bench_tests._ONLY_IN_BENCH) & ran, set())
-        self.assertEqual(set(bench_tests._ONLY_IN_BENCH) | ran, set(CI))
-        for name in bench_tests._ONLY_IN_BENCH:
-            self.assertIn(name.partition("/")[0], {one_.partition("/")[0] for one_ in ran})
+        left = {*bench_tests._ONLY_IN_BENCH, *bench_tests._NOT_HERE}
+        self.assertEqual(left & ran, set())
+        self.assertEqual(left | ran, set(CI))
+        self.assertLessEqual(set(bench_tests._ONLY_IN_BENCH.values()), ran)
+
+    def test_the_sorts_of_the_database_are_sorts(self) -> None:
+        base = sqlite3.connect(":memory:")
+        base.execute(database.TABLE)
+        explained = {row[1] for row in base.execute(f"EXPLAIN {database.SORT}")}
+        self.assertIn("SorterOpen", explained)
+        self.assertIn(database.SORT, " ".join(word for task in CI["database/sort-high"].tasks for word in task.argv))
+
+    def test_rows_in_which_nothing_is_reclaimed_run_under_one_lru(self) -> None:
+        for case in CI.values():
+            if case.roomy and case.key != "files":
+                self.assertEqual(case.lrus, ("classic",), case.name)
 
 
 class ArmTest(unittest.TestCase):
@@ -435,12 +609,17 @@ class ArmTest(unittest.TestCase):
         self.assertEqual([v for f, v in only.items() if "-64kB" in f], ["inherit"])
         self.assertEqual({v for f, v in only.items() if "/hugepages-" in f and "-64kB" not in f}, {"never"})
 
-    def test_every_policy_has_an_arm_and_those_for_one_use_run_on_request_only(self) -> None:
+    def test_every_policy_has_an_arm_and_all_but_the_default_run_on_request_only(self) -> None:
         names = {path.stem for path in (REPO / "policies").glob("*.toml")}
-        special = [arm.key for arm in ARMS if arm.extra]
-        self.assertEqual({*special, "default", "reactive", "headroom", "fixed"}, names)
-        self.assertEqual([ARM[name].policy for name in special], [("--policy", name) for name in special])
-        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], special)
+        named = [arm.key for arm in ARMS if arm.extra]
+        self.assertEqual({*named, "default"}, names)
+        self.assertEqual([(ARM[name].policy or ())[:2] for name in named], [("--policy", name) for name in named])
+        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], named)
+        document = (REPO / "docs" / "policies.md").read_text()
+        for name in re.findall(r"SCENARIO=(\S+)", document):
+            self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))
+        for names_of_arms in re.findall(r"ARM=([a-z0-9_,-]+)", document):
+            self.assertTrue(set(names_of_arms.split(",")) <= set(ARM), names_of_arms)
 
 
 class VariantTest(unittest.TestCase):

@@ -54,6 +54,7 @@ class CommandLines(unittest.TestCase):
             "psi_off": SelftestBoot(append="psi=0"),
             "v1": SelftestBoot(env={"LAB_CONTROLLERS": "cpu"}),
             "8cpu": SelftestBoot(cpus=8, only=("one",)),
+            "2nodes": SelftestBoot(nodes=2),
         }
         self.addCleanup(SELFTEST_BOOTS.pop, "mthp_zz")
         lines = debug.command_lines(["mthp_yy", "mthp_zz"])

@@ -16,9 +16,9 @@ from lab.tests.test_demo import _Checker
 LATE = CI["late/load"]
 
 
-def steady(rate: int, until_s: float, **more: Any) -> Line:
+def steady(rate: int, seen_s: float, **more: Any) -> Line:
     """So many a second, read ten times a second."""
-    return Line("a", "never", [(n / 10, n * rate // 10) for n in range(round(until_s * 10) + 1)], **more)
+    return Line("a", "never", [(n / 10, n * rate // 10) for n in range(round(seen_s * 10) + 1)], **more)
 
 
 class RatesTest(unittest.TestCase):
@@ -46,8 +46,16 @@ class RatesTest(unittest.TestCase):
         self.assertEqual(found[4:], [None] * 4)
         self.assertNotIn(None, found[:4])
 
-    def test_one_reading_is_no_rate(self) -> None:
-        self.assertEqual(rates(Line("a", "x", [(0.0, 5)]), 1.0, 2), [None, None])
+    def test_a_server_that_lives_and_answered_once_serves_nobody(self) -> None:
+        self.assertEqual(rates(Line("a", "x", [(0.0, 5)]), 1.0, 2), [0.0, 0.0])
+        self.assertEqual(rates(Line("a", "x", []), 1.0, 2), [None, None])
+
+    def test_after_its_own_end_nothing_is_drawn_of_a_run(self) -> None:
+        found = rates(steady(1000, 2.0, until_s=2.0), 4.0, 8)
+        self.assertEqual([rate and round(rate) for rate in found], [1000] * 4 + [None] * 4)
+        # Silence before it is.
+        found = rates(steady(1000, 2.0, until_s=3.0), 4.0, 8)
+        self.assertEqual([rate and round(rate) for rate in found], [1000] * 4 + [0, 0, None, None])
 
     def test_the_scale_is_round_and_above_all(self) -> None:
         self.assertEqual([top([[value]]) for value in (0.0, 99.0, 119_000.0, 500.0)], [1.0, 100.0, 150_000.0, 500.0])
@@ -107,7 +115,8 @@ class SceneTest(unittest.TestCase):
     def test_the_gate_can_fail_and_is_left_open_where_the_clock_decided(self) -> None:
         self.assertTrue(all(g.ok for g in arrival.check(self.runs(), counted=True)))
         self.assertEqual(len(arrival.check(self.runs(), counted=True)), 1)
-        self.assertTrue(arrival.check(self.runs(slow=0.9), counted=True)[0].missed)
+        self.assertTrue(arrival.check(self.runs(slow=0.96), counted=True)[0].missed)
+        self.assertTrue(arrival.check(self.runs(slow=0.975), counted=True)[0].ok)
         self.assertTrue(arrival.check(self.runs(killed=True), counted=True)[0].missed)
         self.assertFalse(arrival.check(self.runs(by_host=True), counted=True)[0].judged)
         self.assertEqual(arrival.check(self.runs(), counted=False), [])
@@ -124,6 +133,13 @@ class SceneTest(unittest.TestCase):
         self.assertEqual(list(body), list(arrival.ARMS))
         self.assertEqual(len(body["never"]["served"]), 40)
         self.assertEqual([*arrival.text([]), arrival.section([])], [""])
+
+    def test_each_line_ends_with_its_run_and_the_title_says_what_is_counted(self) -> None:
+        shown, read = panels(self.runs()), panels([one(CI["zipf/high"], "never")])
+        assert shown and read
+        self.assertEqual([line.until_s for line in shown.lines], [4.0] * 3)
+        self.assertEqual(shown.title, "SET per second, by the server's own count")
+        self.assertIn("GET per second", read.svg())
 
     def test_a_death_is_named_and_marked(self) -> None:
         runs = [one(LATE, "always", killed=True), one(LATE, "never")]

@@ -116,7 +116,7 @@ def _short(scale: Scale) -> Case:
         groups=(Group("bloat"),),
         tasks=(Task("load", Role.LOAD, ("{dash}", "-c", script), group="bloat"),),
         software=("shell",),
-        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
+        scores=(readers.ELAPSED,),
         more=(MEAN,),
         deadline_s=60,
         main="bloat",

@@ -2,17 +2,19 @@
 """Several processors. Emulation has no time for them that means anything, so these are judged by counts: who is killed,
 what is swapped, what is large, what is split. MODE=tcg runs the processors at the same time."""
 
-from lab.bench.common import COVER_64K
+from lab.bench.common import COVER_64K, SWAPPED_OUT
 from lab.bench.run import Run
 from lab.bench.scenarios import memcached, python, store
-from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import MIB, Bind, Case, Group, Machine, Metric, Role, Scale, Task
 
 # A process for each processor fills its share of the memory with what does not compress, then uses a scattered third of
-# its pages. All would not fit, the third does.
+# its pages. All would not fit, the third does. They wait until all are filled: one after the other they would fit.
 _HOT = """
 import posix
 size, page = {mib} << 20, 4096
 children = []
+filled, fill = posix.pipe()
+gone, go = posix.pipe()
 for cpu in range({cpus}):
     pid = posix.fork()
     if pid:
@@ -27,10 +29,16 @@ for cpu in range({cpus}):
         state = (state * 1103515245 + 12345) & 0x7fffffff
         if (state >> 16) % 3 == 0:
             hot.append(at)
+    posix.close(fill)
+    posix.close(go)
+    posix.read(gone, 1)
     for turn in range({turns}):
         for at in hot:
             heap[at] = turn & 255
     posix._exit(0)
+posix.close(fill)
+posix.read(filled, 1)
+posix.close(go)
 failed = 0
 for pid in children:
     _, status = posix.waitpid(pid, 0)
@@ -47,7 +55,7 @@ _SCORE = Metric("swapped_in", "pages swapped in", "pages", -1, _swapped_in)
 
 
 def _hot(scale: Scale, cpus: int) -> Case:
-    whole, turns = {Scale.SMOKE: (32, 4), Scale.CI: (192, 40), Scale.FULL: (4096, 200)}[scale]
+    whole, turns = {Scale.SMOKE: (64, 4), Scale.CI: (192, 80), Scale.FULL: (4096, 200)}[scale]
     limit_mib = whole // 2 + 4 * cpus
     return Case(
         scenario="cpus",
@@ -65,6 +73,8 @@ def _hot(scale: Scale, cpus: int) -> Case:
         main="hot",
         counts=True,
         slow=store.SLOW,
+        # Half of what is too much.
+        binds=(Bind(SWAPPED_OUT, (whole - limit_mib) * 256 / 2),),
     )  # fmt: skip
 
 
@@ -105,5 +115,5 @@ def _stalled(run: Run, kind: str) -> float | None:
 
 
 def cases(scale: Scale) -> list[Case]:
-    """Two, four and eight processors, and a server of many threads."""
+    """Two to eight processors, and a server of many threads on four."""
     return [*(_hot(scale, cpus) for cpus in (2, 4, 8)), _threads(scale)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lab.bench import readers
 from lab.bench.common import MAIN_SYSTEM, MAIN_USER
-from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import MIB, Case, Group, Machine, Role, Scale, Task
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _case(size: _Size, limited: bool) -> Case:
             ),
         ),
         software=("kernel" if size.files is None else "compiler",),
-        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
+        scores=(readers.ELAPSED,),
         more=(MAIN_USER, MAIN_SYSTEM),
         deadline_s=size.deadline_s,
         main="build",

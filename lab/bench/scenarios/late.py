@@ -73,8 +73,10 @@ def _quarter(scale: Scale) -> Case:
         groups=(Group("hot"),),
         tasks=(Task("load", Role.LOAD, argv, group="hot"),),
         software=("python",),
-        scores=(Metric("uses", "pages used/s from the 2nd second on", "", +1, _later),),
-        more=(Metric("first", "pages used/s in the first", "", +1, _first),),
+        scores=(
+            Metric("uses", "pages used/s from the 2nd second on", "", +1, _later),
+            Metric("first", "pages used/s in the first", "", +1, _first),
+        ),
         deadline_s=60,
         main="hot",
     )
@@ -94,8 +96,8 @@ def _idle(scale: Scale) -> Case:
     )
 
 
-_FREE_S = {Scale.SMOKE: 0.3, Scale.CI: 2.0, Scale.FULL: 20.0}
-_LIMITED_S = {Scale.SMOKE: 0.7, Scale.CI: 6.0, Scale.FULL: 60.0}
+_FREE_S = {Scale.SMOKE: 1, Scale.CI: 2, Scale.FULL: 20}
+_LIMITED_S = {Scale.SMOKE: 1, Scale.CI: 10, Scale.FULL: 60}
 
 
 def limit_s(run: Run) -> float | None:
@@ -112,7 +114,9 @@ def free_rate(run: Run) -> float | None:
 def limited_rate(run: Run) -> float | None:
     """Requests per second from the limit on; None if the server died of it."""
     came = limit_s(run)
-    return readers.counted_rate(run, "served", came, run.elapsed_s) if came is not None and not run.died else None
+    if came is None or run.died:
+        return None
+    return readers.counted_rate(run, "served", came, readers.known_s(run, "served"))
 
 
 def _gap(run: Run) -> float | None:
@@ -129,20 +133,22 @@ def _load(scale: Scale) -> Case:
     # As many keys as SET with random ones leaves of all, but each of them there: from then on nothing grows.
     keys = size.keys * 63 // 100
     free_s, limited_s = _FREE_S[scale], _LIMITED_S[scale]
-    title = f"Redis, SET, memory.high = {size.limit_mib}M arrives after {free_s:g} s of load"
+    title = f"Redis, SET, memory.high = {size.limit_mib}M arrives after {free_s} s of load"
     case = store.case("late", "load", title, size)
     server, _, *probes = case.tasks
-    load = store.benchmark("load", Role.LOAD, "set", keys, 10**9, quiet=True)
+    # Its latencies are those from the limit on.
+    load = store.client(keys, store.UNIFORM, 0, free_s, free_s + limited_s)
     return replace(
         case,
         tasks=(server, store.fill(keys), load, *probes),
         # The second value stays.
-        waves=(Wave("redis", "memory.high", ("max", str(size.limit_mib * MIB)), round(free_s * 1000), again=False),),
+        waves=(Wave("redis", "memory.high", ("max", str(size.limit_mib * MIB)), free_s * 1000, again=False),),
         meters=(store.SERVED,),
-        duration_s=free_s + limited_s,
+        deadline_s=free_s + limited_s + 10,
         scores=(Metric("limited", "requests/s with the limit", "", +1, limited_rate),),
-        tail=None,
+        tail=store.client_figure("p99", "p99 latency with the limit"),
         more=(
+            store.client_figure("max", "worst latency with the limit"),
             Metric("free", "requests/s before it", "", +1, free_rate),
             Metric("gap", "longest wait for an answer", "s", -1, _gap),
         ),

@@ -5,7 +5,7 @@ mapped beside one large private buffer, whose page tables look half empty."""
 from lab.bench import readers
 from lab.bench.common import MEAN
 from lab.bench.scenarios import bloat, disk, python
-from lab.bench.spec import Case, Group, Machine, Metric, Role, Scale, Task
+from lab.bench.spec import Case, Group, Machine, Role, Scale, Task
 
 
 def _workers(scale: Scale) -> Case:
@@ -53,7 +53,7 @@ def _mapped(scale: Scale) -> Case:
             Task("load", Role.LOAD, python.argv(_BUFFER, file=file, buffer=buffer, turns=turns), group="mapped"),
         ),
         software=("shell", "python"),
-        scores=(Metric("elapsed", "elapsed", "s", -1, readers.elapsed("load")),),
+        scores=(readers.ELAPSED,),
         deadline_s=120,
         main="mapped",
         roomy=True,

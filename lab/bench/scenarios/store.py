@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A Redis server and its benchmark, as several scenarios use them."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.bench import readers
@@ -30,6 +31,10 @@ SIZES = {
     Scale.CI: Size(200_000, 200_000, 96, Machine(768, 512), 30),
     Scale.FULL: Size(3_000_000, 3_000_000, 2048, Machine(8192, 6144), 600),
 }
+
+
+NEEDED_MIB = {Scale.SMOKE: 21, Scale.CI: 170, Scale.FULL: 2550}
+"""What the server needs in base pages: the peak of redis/set-none under `never`, and by the number of keys."""
 
 
 def server(*args: str, group: str = "redis", snapshots: bool = False, env: Mapping[str, str] | None = None) -> Task:
@@ -62,10 +67,37 @@ CLIENT = ("/init", "zipf", SOCKET)
 """The lab's own client (lab/guest/src/zipf.rs), for what redis-benchmark cannot do."""
 
 
+UNIFORM = 0
+"""An exponent of Zipf's law: all keys alike."""
+
+
 def fill(keys: int) -> Task:
     """Stores each key once."""
     sizes = (keys, 0, 0, VALUE_BYTES, CLIENTS, PIPELINE, 0, 0)
     return Task("fill", Role.SETUP, (*CLIENT, *(str(number) for number in sizes)), quiet=True)
+
+
+def client(keys: int, exponent: int, get: int, warm_up_s: int, time_s: int) -> Task:
+    """The load, by that client: exponent and share of GET in percent; seconds, the warm-up included."""
+    sizes = (keys, exponent, get, VALUE_BYTES, CLIENTS, PIPELINE, warm_up_s, time_s)
+    return Task("load", Role.LOAD, (*CLIENT, *(str(number) for number in sizes)), seeded=True)
+
+
+def report(lines: Sequence[str]) -> dict[str, float]:
+    """What that client says at its end of the time after the warm-up: "rps", and latencies in ms; empty if it did not
+    come that far."""
+    found = [line for line in lines if line.startswith("zipf: ")]
+    return {name: float(value) for name, value in re.findall(r"(\w+)=([0-9.]+)", found[-1])} if found else {}
+
+
+def client_figure(name: str, label: str) -> Metric:
+    """A latency by that client's report."""
+    return Metric(name, label, "ms", -1, lambda run: None if run.died else report(run.lines("load")).get(name))
+
+
+def served_rate() -> Metric:
+    """Requests per second by that client's report."""
+    return Metric("rps", "requests/s", "", +1, lambda run: None if run.died else report(run.lines("load")).get("rps"))
 
 
 SERVED = Meter("served", SOCKET, "INFO commandstats", "cmdstat_set:calls=", 100)
@@ -94,8 +126,8 @@ LATENCIES = (
     readers.latency("load", "p95", "p95 latency"),
     readers.latency("load", "max", "worst latency"),
 )
-SLOW = ("always", "shrinker")
-"""Arms that over a limit are stopped at the deadline."""
+SLOW = ("always",)
+"""Over a limit it is stopped at the deadline."""
 
 
 def case(scenario: str, key: str, title: str, size: Size, settings: Mapping[str, str | int] | None = None) -> Case:

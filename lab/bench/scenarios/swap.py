@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from lab.bench.scenarios import disk, store
-from lab.bench.spec import MIB, Case, Metric, Role, Scale, Task
+from lab.bench.spec import MIB, Bind, Case, Metric, Role, Scale, Task
 
 _ZSWAP = "/sys/module/zswap/parameters"
 
@@ -13,37 +13,61 @@ def _zswap(scale: Scale) -> Case:
     size = store.SIZES[scale]
     title = f"Redis, SET, memory.high = {size.limit_mib}M, zswap"
     case = store.case("swap", "zswap", title, size, {"memory.high": size.limit_mib * MIB})
-    # What does not fit into a tenth of the memory is written to the device behind.
-    writes = ((f"{_ZSWAP}/compressor", "lz4"), (f"{_ZSWAP}/max_pool_percent", "10"), (f"{_ZSWAP}/enabled", "Y"))
+    # What does not fit into a hundredth of the memory is written to the device behind, or zswap would be all there is.
+    writes = ((f"{_ZSWAP}/compressor", "lz4"), (f"{_ZSWAP}/max_pool_percent", "1"), (f"{_ZSWAP}/enabled", "Y"))
+    written = Metric("zswap_written", "pages zswap wrote back", "", -1, lambda run: run.vmstat.get("zswpwb"))
     # What zswap holds is not counted as swapped in.
     more = (
         Metric("zswap_in", "pages loaded from zswap", "", -1, lambda run: run.vmstat.get("zswpin")),
         Metric("zswap_out", "pages stored in zswap", "", -1, lambda run: run.vmstat.get("zswpout")),
+        written,
     )
-    return replace(case, writes=writes, slow=store.SLOW, more=(*case.more, *more))
+    return replace(case, writes=writes, slow=store.SLOW, more=(*case.more, *more), binds=(Bind(written, 1),))
+
+
+_REFAULTS = Metric(
+    "refaults", "pages of files read again", "pages", -1, lambda run: run.vmstat.get("workingset_refault_file")
+)
+_STEADY_S = {Scale.SMOKE: (0, 1), Scale.CI: (2, 14), Scale.FULL: (10, 70)}
+"""Warm-up, and the time with it."""
 
 
 def _off(scale: Scale) -> Case:
     size = store.SIZES[scale]
-    # The keys and half of the file: reclaim finds page cache only, and who reads it again waits for it.
+    # As many keys as the other rows have, each there. What is left of the limit holds buffers of the connections and a
+    # third of the file, so most of it is read from the disk each time.
+    keys = size.keys * 63 // 100
     file_mib = size.limit_mib
-    limit_mib = 2 * size.limit_mib + file_mib // 2
+    limit_mib = store.NEEDED_MIB[scale] + 8 + file_mib // 3
+    warm_up_s, time_s = _STEADY_S[scale]
     title = (
-        f"Redis, SET, beside a file of {file_mib} MiB that is read again and again, memory.max = {limit_mib}M, no swap"
+        f"Redis, nine of ten GET, beside a file of {file_mib} MiB that is read again and again, "
+        f"memory.max = {limit_mib}M, no swap"
     )
     case = store.case("swap", "off", title, size, {"memory.max": limit_mib * MIB})
+    server, _, *probes = case.tasks
     fill = f"{disk.fill(file_mib)}; {disk.DROP}"
-    again = "while :; do {cat} /mnt/file > /dev/null; /bin/sleep 0.2; done"
+    again = "while :; do {cat} /mnt/file > /dev/null; /bin/sleep 0.05; done"
+    client = store.client(keys, store.UNIFORM, 90, warm_up_s, time_s)
     return replace(
         case,
         machine=replace(size.machine, memory_mib=size.machine.memory_mib + 2 * file_mib, swap_mib=0,
                         disk_mib=file_mib + 48),
         tasks=(
             Task("file", Role.SETUP, ("{dash}", "-c", fill)),
+            server,
+            store.fill(keys),
             Task("reader", Role.BESIDE, ("{dash}", "-c", again), group="redis"),
-            *case.tasks,
+            client,
+            *probes,
         ),
         software=(*case.software, "shell"),
+        scores=(store.served_rate(),),
+        tail=store.client_figure("p99", "p99 latency"),
+        more=(store.client_figure("max", "worst latency"), _REFAULTS),
+        # All of the file, once in four seconds.
+        binds=(Bind(_REFAULTS, (time_s - warm_up_s) * file_mib * 256 / 4),),
+        deadline_s=time_s + 20,
     )  # fmt: skip
 
 

@@ -94,7 +94,6 @@ impl Load {
         } else {
             Keys::zipf(self.keys, self.exponent, seed())
         };
-        let value = vec![b'x'; usize::try_from(self.value_bytes).unwrap_or_default()];
         let begin = Instant::now();
         let mut latencies = Latencies::default();
         let mut measured_from = begin;
@@ -107,7 +106,7 @@ impl Load {
             let over = !self.time.is_zero() && passed >= self.time;
             for client in &mut clients {
                 if client.waits_for == 0 && !over {
-                    client.send(self.batch(&mut keys, &value)).map_err(failed)?;
+                    client.send(self.batch(&mut keys)).map_err(failed)?;
                 }
             }
             if clients.iter().all(|client| client.waits_for == 0) {
@@ -125,7 +124,7 @@ impl Load {
     }
 
     /// As many commands as a client has under way, and how many that are; none when every key was stored.
-    fn batch(&self, keys: &mut Keys, value: &[u8]) -> (Vec<u8>, u64) {
+    fn batch(&self, keys: &mut Keys) -> (Vec<u8>, u64) {
         let mut text = Vec::new();
         let mut count = 0;
         while count < self.pipeline {
@@ -140,15 +139,25 @@ impl Load {
                 let head = format!(
                     "*3\r\n$3\r\nSET\r\n${}\r\n{name}\r\n${}\r\n",
                     name.len(),
-                    value.len()
+                    self.value_bytes
                 );
                 text.extend_from_slice(head.as_bytes());
-                text.extend_from_slice(value);
+                add_value(&mut text, key, self.value_bytes);
                 text.extend_from_slice(b"\r\n");
             }
         }
         (text, count)
     }
+}
+
+/// A key's value, which does not compress: swap of what does costs next to nothing.
+fn add_value(text: &mut Vec<u8>, key: u64, bytes: u64) {
+    let mut random = Random(key);
+    let end = text.len() + usize::try_from(bytes).unwrap_or_default();
+    while text.len() < end {
+        text.extend_from_slice(&random.number().to_le_bytes());
+    }
+    text.truncate(end);
 }
 
 /// As redis-benchmark seeds itself, so that the lab can choose both alike.
@@ -358,16 +367,18 @@ impl Latencies {
         self.worst = self.worst.max(took);
     }
 
-    /// Milliseconds below which `share` of all requests are.
+    /// Milliseconds below which `share` of all requests are, none of them above the worst.
     fn quantile(&self, share: f64) -> f64 {
+        let worst = self.worst.as_secs_f64() * 1000.0;
         let mut left = share * self.served as f64;
         for (step, &count) in self.steps.iter().enumerate() {
             left -= count as f64;
             if left <= 0.0 {
-                return STEP.powi(i32::try_from(step).unwrap_or_default() + 1) / 1000.0;
+                let above = STEP.powi(i32::try_from(step).unwrap_or_default() + 1) / 1000.0;
+                return above.min(worst);
             }
         }
-        self.worst.as_secs_f64() * 1000.0
+        worst
     }
 
     fn report(&self, passed: Duration) -> String {
@@ -426,6 +437,33 @@ mod tests {
     }
 
     #[test]
+    fn values_are_each_keys_own_and_do_not_compress() {
+        let mut values = BTreeSet::new();
+        for key in 0..100 {
+            let mut value = b"head".to_vec();
+            add_value(&mut value, key, 1021);
+            assert_eq!(value.len(), 4 + 1021);
+            let words: BTreeSet<&[u8]> = value[4..].chunks(4).collect();
+            assert!(words.len() > 250, "{}", words.len());
+            values.insert(value);
+        }
+        assert_eq!(values.len(), 100);
+    }
+
+    #[test]
+    fn without_skew_all_keys_are_alike() {
+        let mut keys = Keys::zipf(100, 0.0, 7);
+        let mut counts = [0u32; 100];
+        for _ in 0..100_000 {
+            counts[usize::try_from(keys.rank()).unwrap()] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (800..1200).contains(count)),
+            "{counts:?}"
+        );
+    }
+
+    #[test]
     fn answers_are_counted_whole() {
         assert_eq!(answer(b"+OK\r\n$").unwrap(), Some(5));
         assert_eq!(answer(b"$-1\r\n").unwrap(), Some(5));
@@ -451,6 +489,7 @@ mod tests {
             "{report}"
         );
         assert!(report.ends_with(" max=100.000"), "{report}");
+        assert_eq!(latencies.quantile(1.0).to_bits(), 100.0_f64.to_bits());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::sampler::meminfo;
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Counters of /proc/vmstat whose change over the measured time is reported.
-const VMSTAT: [&str; 18] = [
+const VMSTAT: [&str; 20] = [
     "pswpin",
     "pswpout",
     "pgfault",
@@ -33,6 +33,8 @@ const VMSTAT: [&str; 18] = [
     "thp_swpout_fallback",
     "zswpin",
     "zswpout",
+    "zswpwb",
+    "workingset_refault_file",
     "oom_kill",
 ];
 
