@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles the BPF policies and the host copy of the decision function.
+//! Compiles the BPF object, and writes down its types for Rust.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,10 +7,7 @@ use std::{env, fs};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// One object per policy: bpf/NAME.bpf.c.
-const POLICIES: [&str; 4] = ["adaptive", "fixed", "headroom", "reactive"];
-
-/// Oldest clang that compiles the policies into something the verifier takes.
+/// Oldest clang that compiles the object into something the verifier takes.
 const OLDEST_CLANG: u32 = 17;
 
 fn major_version(clang: &Path) -> Option<u32> {
@@ -42,32 +39,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Unit tests make type information with it.
     println!("cargo:rustc-env=CLANG_OF_THE_BUILD={}", clang.display());
 
-    for entry in fs::read_dir("bpf")? {
-        println!("cargo:rerun-if-changed={}", entry?.path().display());
+    for directory in ["bpf", "bpf/facts", "policies"] {
+        println!("cargo:rerun-if-changed={directory}");
+        for entry in fs::read_dir(directory)? {
+            println!("cargo:rerun-if-changed={}", entry?.path().display());
+        }
     }
-    println!("cargo:rerun-if-changed=bpf");
-    println!("cargo:rerun-if-changed=src/decide.c");
 
-    for policy in POLICIES {
-        SkeletonBuilder::new()
-            .source(format!("bpf/{policy}.bpf.c"))
-            .obj(out.join(format!("{policy}.bpf.o")))
-            .clang(&clang)
-            // v3: atomics with a result, and 32-bit arithmetic
-            .clang_args([
-                "-mcpu=v3",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-Wno-unused-parameter",
-            ])
-            .build()?;
-    }
-    cc::Build::new()
-        .file("src/decide.c")
-        .include("bpf")
-        .warnings(true)
-        .warnings_into_errors(true)
-        .compile("mthp_decide");
+    SkeletonBuilder::new()
+        .source("bpf/mthp.bpf.c")
+        .obj(out.join("mthp.bpf.o"))
+        .clang(&clang)
+        // v3: atomics with a result, and 32-bit arithmetic
+        .clang_args([
+            "-mcpu=v3",
+            "-Ibpf",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-parameter",
+        ])
+        .reference_obj(true)
+        .build_and_generate(out.join("mthp.skel.rs"))?;
     Ok(())
 }

@@ -1,63 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The body of mthp_choose.  A policy is a set of rules (MTHP_POLICY_RULES); those
- * it has not cost nothing, as the verifier removes them at load.
+ * The way of a request: facts, mthp_decide(), counters, report, answer.  Rules that are off
+ * cost nothing, as the verifier removes them at load.
  */
 #ifndef MTHP_CHOOSE_BPF_H
 #define MTHP_CHOOSE_BPF_H
 
-#include "cache.bpf.h"
+#include "facts/cache.bpf.h"
+#include "facts/process.bpf.h"
+#include "report.bpf.h"
 #include "state.bpf.h"
 
-/*
- * A rule refuses every order.  Such a cgroup asks the most often, so there the limits,
- * which could change nothing, are not read.
- */
-static __noinline unsigned long mthp_refuse(struct cgroup *cgrp, struct mthp_cgroup *state,
-					    __u32 reason, __u32 rule)
-{
-	if (!cgrp || !state || !MTHP_KNOWN(reason) || rule >= MTHP_NR_RULES)
-		return 0;
-	state->asked[reason]++;
-	state->narrowed[reason][rule]++;
-	if (state->reported[reason])
-		mthp_report(cgrp, state, 0);
-	return 0;
-}
-
-/*
- * No memory for the state: the rules that need none still hold.  All that is charged may
- * be anon, as in a new cgroup.
- */
-static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
-							  __u64 flags, unsigned long orders)
-{
-	const struct mthp_tunables *t = mthp_tunables();
-	struct mthp_facts f = {
-		.orders = MTHP_ALL_ORDERS,
-		.flags = flags,
-		.reason = reason,
-		.populated = 1,
-	};
-	__u32 rules = 0;
-
-	if (!cgrp)
-		return orders;
-	if (t->rules & MTHP_RULE(SMALL)) {
-		f.memory_known = mthp_accounted(cgrp);
-		f.memory_bytes = mthp_usage(cgrp) << t->page_shift;
-		if (mthp_small(&f, t))
-			return 0;
-	}
-	f.headroom_bytes = mthp_room(cgrp, 0, t);
-	f.host_bytes = mthp_host_now(cgrp, t);
-	return orders & mthp_fitting(&f, t, &rules);
-}
+/* The rules whose facts are sampled. */
+#define MTHP_SAMPLED	(MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | MTHP_RULE(ROOM))
 
 /*
  * Sampled by only some requests of a cgroup, so that the average request does not feel it:
- * the process, the host, and limits above where there were none.  At reclaim by each: they
- * are few, and what is at stake is dear.
+ * the process, the machine, and limits above where there were none.  At reclaim by each: they
+ * are few, and each may split what is in use.
  */
 static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *state,
 				 const struct mthp_tunables *t, __u32 reason)
@@ -67,7 +27,9 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 
 	if (!cgrp || !state)
 		return;
-	mthp_sample_limits(cgrp, state, t);
+	if (t->rules & MTHP_RULE(ROOM))
+		state->unlimited = mthp_no_limit(cgrp);
+	state->machine_bytes = mthp_machine_now(cgrp, t);
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */
@@ -92,19 +54,41 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 	state->now_bytes = bytes;
 }
 
-/* One copy of this for each reason, which is a constant then. */
+/* A request was narrowed by @rule. */
+static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, __u32 rule)
+{
+	/* clang knows which rules there are, and computes their number; the verifier has to see it. */
+	asm volatile("" : "+r"(rule));
+	if (rule < MTHP_NR_RULES)
+		state->narrowed[reason][rule]++;
+}
+
+/* No memory for the state, so neither counts nor reports. */
+static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
+							  __u64 flags, unsigned long orders)
+{
+	struct mthp_facts f = { .flags = flags, .reason = reason };
+	struct mthp_place place = { .cgrp = cgrp };
+
+	if (!cgrp)
+		return orders;
+	mthp_new_facts(cgrp, &f);
+	f.populated = 1;
+	return orders & mthp_decide(&f, mthp_tunables(), mthp_walk_for_request, &place).orders;
+}
+
+/*
+ * One copy of this for each reason, which is a constant then.  The facts stay in registers:
+ * nothing that is called here may take their address.
+ */
 static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
 						     __u64 flags, unsigned long orders)
 {
 	const struct mthp_tunables *t = mthp_tunables();
-	struct mthp_facts f = {
-		.orders = MTHP_ALL_ORDERS,
-		.flags = flags,
-		.reason = reason,
-	};
+	struct mthp_facts f = { .flags = flags, .reason = reason };
+	struct mthp_place place = { .cgrp = cgrp };
 	struct mthp_cgroup *state;
-	__u32 rules = 0;
-	__u64 allowed;
+	struct mthp_decision d;
 
 	if (!mthp_governed(reason, t))
 		return orders;
@@ -120,36 +104,23 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
-	if ((t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | MTHP_RULE(HEADROOM) | MTHP_RULE(HOST))) &&
+	if ((t->rules & MTHP_SAMPLED) &&
 	    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
 		mthp_sample(cgrp, state, t, reason);
-	mthp_cgroup_facts(&f, cgrp, state, t);
+	mthp_kept_facts(&f, state);
 	/* A scan a moment earlier may have found no process. */
 	if (reason == BPF_MTHP_FAULT)
 		f.populated = 1;
-	if (mthp_pressed(&f, t))
-		return mthp_refuse(cgrp, state, reason, MTHP_PRESSURE);
-	if (mthp_small(&f, t))
-		return mthp_refuse(cgrp, state, reason, MTHP_SMALL);
-	if (mthp_sparse(&f, t))
-		return mthp_refuse(cgrp, state, reason, MTHP_SPARSE);
-
-	/*
-	 * Decide on all orders, not on the offer: the decision then changes only
-	 * when the facts do, and not with the size of each mapping.
-	 */
-	f.headroom_bytes = mthp_room_now(cgrp, state, t);
-	allowed = mthp_fitting(&f, t, &rules);
+	place.state = state;
+	d = mthp_decide(&f, t, mthp_walk_for_request, &place);
 
 	state->asked[reason]++;
-	if (orders & ~allowed)
-		state->narrowed[reason][rules & MTHP_RULE(PRESSURE) ? MTHP_PRESSURE :
-					rules & MTHP_RULE(HEADROOM) ? MTHP_HEADROOM :
-					rules & MTHP_RULE(HOST) ? MTHP_HOST : MTHP_MAX_ORDER]++;
+	if (orders & ~d.orders)
+		mthp_count(state, reason, d.rule);
 	/* What is reported is the decision for those who do not ask. */
-	if (allowed != state->reported[reason] && !mthp_wanted(&f, t))
+	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t))
 		mthp_report(cgrp, state, 0);
-	return orders & allowed;
+	return orders & d.orders;
 }
 
 /* Rare, so these two are kept out of the way of the others. */
@@ -183,20 +154,6 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 reas
 	default:
 		return orders;
 	}
-}
-
-/* The program and the ops of the policy that the file is called after. */
-#define MTHP_POLICY(name)								\
-SEC("struct_ops/mthp_choose")								\
-unsigned long BPF_PROG(name##_choose, struct cgroup *cgrp, struct cgroup *attached,	\
-		       enum bpf_mthp_reason reason, __u64 flags, unsigned long orders)	\
-{											\
-	return mthp_answer(cgrp, reason, flags, orders);				\
-}											\
-											\
-SEC(".struct_ops.link")									\
-struct bpf_mthp_ops name = {								\
-	.mthp_choose = (void *)name##_choose,						\
 }
 
 #endif /* MTHP_CHOOSE_BPF_H */

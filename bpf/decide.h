@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The decision: facts and tunables in, allowed orders out.  Pure, so that the
- * BPF programs, `mthp_ext status` and the host unit tests run the same lines.
+ * The decision: facts and tunables in, a record out.  Pure: mthp_decide() at the end is what
+ * a page fault, the report of a change, `mthp_ext status` and the host's unit tests all run.
  */
 #ifndef MTHP_DECIDE_H
 #define MTHP_DECIDE_H
@@ -22,17 +22,15 @@
 
 /* What is known when memory is asked for. */
 struct mthp_facts {
-	__u64 orders;		/* the offer; only these can be allowed */
 	__u64 flags;		/* enum bpf_mthp_flags */
 	__u64 memory_bytes;	/* anon+shmem of the cgroup, if memory_known */
-	__u64 headroom_bytes;	/* until the nearest limit; MTHP_NO_LIMIT */
-	__u64 host_bytes;	/* what the host could give out; MTHP_NO_LIMIT */
+	__u64 room_bytes;	/* what the level that leaves the least does leave; MTHP_NO_LIMIT */
+	__u32 level;		/* that level: depth of the cgroup, 0: the machine */
 	__u32 reason;		/* enum bpf_mthp_reason */
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
 	__u32 sparse;		/* what mthp_wasteful() said last */
-	__u32 pad;
 };
 
 /*
@@ -42,7 +40,7 @@ struct mthp_facts {
  */
 static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunables *t)
 {
-	return MTHP_KNOWN(reason) && (reason != BPF_MTHP_COLLAPSE || t->narrow_collapse);
+	return MTHP_KNOWN(reason) && (reason != BPF_MTHP_COLLAPSE || (t->bind & MTHP_BIND_COLLAPSE));
 }
 
 /*
@@ -52,7 +50,20 @@ static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunable
  */
 static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	return (f->flags & BPF_MTHP_ADVISED) && !t->narrow_advised;
+	return (f->flags & BPF_MTHP_ADVISED) && !(t->bind & MTHP_BIND_ADVISED);
+}
+
+/*
+ * How large is it?  What was charged since the last sample may be anon or shmem: count it
+ * as such, or a program that starts and fills its heap would stay small for up to a
+ * window.
+ */
+static __always_inline __u64 mthp_memory_now(const struct mthp_cgroup *state, __u64 usage,
+					     const struct mthp_tunables *t)
+{
+	__u64 since = usage > state->usage_pages ? usage - state->usage_pages : 0;
+
+	return state->memory_bytes + (since << t->page_shift);
 }
 
 /* All bits up to the highest one set in @x. */
@@ -67,26 +78,56 @@ static __always_inline __u64 mthp_fill_down(__u64 x)
 	return x;
 }
 
+/*
+ * Minimum without a branch, for values far from the ends of 64 bits.  From a
+ * branch the verifier would learn a range for each side, take them for different
+ * states, and follow every combination of them through the loop over the ancestors.
+ */
+static __always_inline __s64 mthp_min(__s64 a, __s64 b)
+{
+	__s64 less = a - b, negative = less >> 63;
+
+#ifdef __bpf__
+	asm volatile("" : "+r"(negative));	/* or clang sees a minimum and branches */
+#endif
+	return b + (less & negative);
+}
+
 /* What the kernel stores for "max": PAGE_COUNTER_MAX. */
 static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 {
 	return 0x7fffffffffffffffULL >> t->page_shift;
 }
 
+/* Pages in swap where they are not counted: more than fits, and few enough to be added to. */
+#define MTHP_NOT_COUNTED	(1ULL << 56)
+
 /*
- * Room below one limit, in pages; negative over it.  While another large folio would
- * fit into the @share, in 1024ths, of the limit that is theirs, the limit is as good
- * as none.  Limits are below 2^52 pages: the product has room.
+ * Added to what is in swap, so that it never fits where fitting is no excuse: a kernel that
+ * does not ask at reclaim leaves what was given, and without a share each limit counts.
+ */
+static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tunables *t)
+{
+	return t->takes_back && share ? 0 : MTHP_NOT_COUNTED;
+}
+
+/*
+ * Room below one limit, in pages; negative over it.  A limit is as good as none while
+ * another large folio would fit beside all that there is, what is @swapped included: then
+ * nothing has to go for it.  Should there be more one day, reclaim asks, and takes it back.
+ * Where not all fits, large folios have @share of the limit, in 1024ths.  Limits are below
+ * 2^52 pages: the product has room.
  *
  * Without a branch: from one the verifier would learn a range for each side, take
  * them for different states, and follow every combination through the loop over
  * the ancestors.
  */
-static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u32 share,
+static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u64 swapped, __u32 share,
 					     const struct mthp_tunables *t)
 {
 	__s64 over = used + t->largest_pages - (limit * share >> 10);
-	__s64 within = (over - 1) >> 63;
+	__s64 beyond = used + swapped + t->largest_pages - limit;
+	__s64 within = ((over - 1) | (beyond - 1)) >> 63;
 
 #ifdef __bpf__
 	asm volatile("" : "+r"(within));
@@ -95,35 +136,67 @@ static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u32 shar
 }
 
 /*
- * Orders whose folio fits @factor times into @headroom bytes.  Dividing rather
+ * Room at a level of the tree, as one number: the least of several is the level that binds,
+ * and of equal ones the nearer.  Rooms are within 2^51 pages, over the limit, too, so that the
+ * difference of two keys has room.  Below 1024 levels a record would name another cgroup; its
+ * decision would still be the right one.
+ */
+#define MTHP_LEVEL_BITS	10
+#define MTHP_LEVEL_MASK	((1U << MTHP_LEVEL_BITS) - 1)
+
+static __always_inline __s64 mthp_level_key(__s64 room, __u32 level)
+{
+	return room * (1 << MTHP_LEVEL_BITS) + (MTHP_LEVEL_MASK - (level & MTHP_LEVEL_MASK));
+}
+
+static __always_inline __s64 mthp_key_room(__s64 key)
+{
+	return key >> MTHP_LEVEL_BITS;
+}
+
+static __always_inline __u32 mthp_key_level(__s64 key)
+{
+	return MTHP_LEVEL_MASK - (key & MTHP_LEVEL_MASK);
+}
+
+/* One level more on the way to the root: the least of @least and of what its limit leaves. */
+static __always_inline __s64 mthp_nearer(__s64 least, __u32 level, __u64 limit, __u64 used, __u64 swapped,
+					 __u32 share, const struct mthp_tunables *t)
+{
+	return mthp_min(least, mthp_level_key(mthp_level_room(limit, used, swapped, share, t), level));
+}
+
+/* Bytes of a key's room; MTHP_NO_LIMIT where no level binds. */
+static __always_inline __u64 mthp_key_bytes(__s64 key, const struct mthp_tunables *t)
+{
+	__s64 room = mthp_key_room(key);
+
+	if (room >= (__s64)mthp_unlimited(t))
+		return MTHP_NO_LIMIT;
+	return room > 0 ? (__u64)room << t->page_shift : 0;
+}
+
+/*
+ * Orders whose folio fits @factor times into @room bytes.  Dividing rather
  * than multiplying cannot overflow, and order n fits k pages iff bit n is not
  * above k's highest bit: no loop over orders, no PMD order in the code.
  */
-static __always_inline __u64 mthp_headroom_orders(__u64 headroom, __u64 factor,
+static __always_inline __u64 mthp_fitting_orders(__u64 room, __u64 factor,
 						  __u32 page_shift)
 {
 	__u64 pages;
 
-	if (headroom == MTHP_NO_LIMIT)
+	if (room == MTHP_NO_LIMIT)
 		return ~0ULL;
-	pages = (headroom >> page_shift) / (factor ? factor : 1);
+	pages = (room >> page_shift) / (factor ? factor : 1);
 	return mthp_fill_down(pages);
 }
 
-/*
- * Under pressure every large folio is one that gets swapped whole: either none is
- * left (mthp_pressed), or small ones (mthp_eased).
- */
+/* Under pressure every large folio is one that gets swapped whole. */
 static __always_inline int mthp_pressed(const struct mthp_facts *f,
 					const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(PRESSURE)) && !t->pressure_order && f->pressure;
-}
-
-static __always_inline int mthp_eased(const struct mthp_facts *f,
-				      const struct mthp_tunables *t)
-{
-	return (t->rules & MTHP_RULE(PRESSURE)) && t->pressure_order && f->pressure;
+	return (t->rules & MTHP_RULE(PRESSURE)) && f->pressure;
 }
 
 /* Bits of the orders up to @order, which is below 63. */
@@ -134,8 +207,8 @@ static __always_inline __u64 mthp_up_to(__u32 order)
 
 /*
  * The reasons whose new folio may be mostly empty.  Swapping in brings back what was
- * in use.  khugepaged depends on its setting: by default it takes a region with one
- * page in it as enough.  Forced collapse always does.
+ * in use.  khugepaged takes a region with one page in it as enough, unless its
+ * max_ptes_none is set lower.  Forced collapse always does.
  */
 static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct mthp_tunables *t)
 {
@@ -157,16 +230,16 @@ static __always_inline int mthp_small(const struct mthp_facts *f,
 
 /*
  * Would large folios waste too much of a process' memory?  @spanned pages are what
- * it would have if all of its page tables were full, @present what it has.  A share of
+ * it would have if all of its page tables were full, @present what it has.  Half of
  * that may be missing, and so may a fixed amount, as each program has a few regions
- * that it hardly touches.  Below 2^52 pages the products have room.
+ * that it hardly touches.  Below 2^52 pages the product has room.
  */
 static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
 					 const struct mthp_tunables *t)
 {
 	if (spanned <= present)
 		return 0;
-	return present << 10 < spanned * t->sparse_share &&
+	return present * 2 < spanned &&
 	       spanned - present >= t->sparse_bytes >> t->page_shift;
 }
 
@@ -178,11 +251,16 @@ static __always_inline int mthp_sparse(const struct mthp_facts *f,
 	       mthp_may_fill_with_zeroes(f->reason, t) && !mthp_wanted(f, t);
 }
 
-/* Governed, so the reason is a known one; the verifier shall see it, too. */
-static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
-					    const struct mthp_tunables *t)
+/* Governed, so the reason is a known one: clang knows that, and the verifier has to see it. */
+static __always_inline __u32 mthp_cap(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	return t->max_order[f->reason % MTHP_NR_REASONS];
+	__u32 reason = f->reason;
+
+#ifdef __bpf__
+	if (!__builtin_constant_p(reason))
+		asm volatile("" : "+r"(reason));
+#endif
+	return reason < MTHP_NR_REASONS ? t->cap[reason] : MTHP_NO_CAP;
 }
 
 /*
@@ -196,81 +274,84 @@ static __always_inline __u32 mthp_max_order(const struct mthp_facts *f,
  * in use takes no more room by staying: it is split where memory is short, and not
  * already where no more of its size would be given.
  */
-static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t,
-					 __u64 usual)
+static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
+	__u64 usual = t->room_factor;
+
 	if (mthp_wanted(f, t))
 		return 1;
 	return f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR ? MTHP_KEEP_FACTOR : usual;
 }
 
-/* Orders that fit into what is left until a limit, or of the host. */
-static __always_inline __u64 mthp_room_orders(__u64 room, __u64 factor,
-					      const struct mthp_tunables *t)
+/* Orders that fit into what is left. */
+static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	__u64 fits = mthp_headroom_orders(room, factor, t->page_shift);
+	__u64 fits = mthp_fitting_orders(f->room_bytes, mthp_factor(f, t), t->page_shift);
 
 	/* Room for the largest that exists is room for all: those above are words. */
 	return fits | -(fits & t->largest_pages);
 }
 
-/*
- * The orders that the other rules leave of facts->orders, for a request that the
- * rules bind.  @why gets a bit for each rule that took something.
- */
-static __always_inline __u64 mthp_fitting(const struct mthp_facts *f,
-					  const struct mthp_tunables *t, __u32 *why)
+/* The rule that leaves no order at all, if one does. */
+static __always_inline enum mthp_rule mthp_refusal(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	__u64 allowed = f->orders, fits;
-	__u32 on = t->rules;
+	if (mthp_pressed(f, t))
+		return MTHP_PRESSURE;
+	if (mthp_small(f, t))
+		return MTHP_SMALL;
+	if (mthp_sparse(f, t))
+		return MTHP_SPARSE;
+	return MTHP_NONE;
+}
 
-	if (mthp_eased(f, t)) {
-		fits = mthp_up_to(t->pressure_order);
-		if (f->orders & ~fits)
-			*why |= MTHP_RULE(PRESSURE);
-		allowed &= fits;
-	}
-	if (on & MTHP_RULE(HEADROOM)) {
-		fits = mthp_room_orders(f->headroom_bytes, mthp_factor(f, t, t->headroom_factor), t);
-		if (f->orders & ~fits)
-			*why |= MTHP_RULE(HEADROOM);
-		allowed &= fits;
-	}
-	if ((on & MTHP_RULE(HOST)) && unlikely(f->host_bytes != MTHP_NO_LIMIT)) {
-		fits = mthp_room_orders(f->host_bytes, mthp_factor(f, t, t->host_factor), t);
-		if (f->orders & ~fits)
-			*why |= MTHP_RULE(HOST);
-		allowed &= fits;
-	}
-	if ((on & MTHP_RULE(MAX_ORDER)) && mthp_max_order(f, t) < MTHP_NO_MAX_ORDER && !mthp_wanted(f, t)) {
-		fits = mthp_up_to(mthp_max_order(f, t));
-		if (f->orders & ~fits)
-			*why |= MTHP_RULE(MAX_ORDER);
-		allowed &= fits;
-	}
-	return allowed;
+/* A rule leaves @left: it is the one that binds if that is less than what was left before. */
+static __always_inline void mthp_leave(struct mthp_decision *d, __u64 left, enum mthp_rule rule)
+{
+	if (d->orders & ~left)
+		d->rule = rule;
+	d->orders &= left;
+}
+
+/* Brings room_bytes and level of the facts up to date; @of: whose. */
+typedef void (*mthp_read_room)(struct mthp_facts *f, const void *of);
+
+/* For facts that have them already. */
+static __always_inline void mthp_room_is_known(struct mthp_facts *f, const void *of)
+{
+	(void)f;
+	(void)of;
 }
 
 /*
- * Returns the allowed orders, always a subset of facts->orders.  @rules gets a
- * bit for each rule that alone would have taken something from the offer.
+ * The decision about every order there is: it changes when the facts do, and not with the
+ * size of each mapping.  An offer's answer is what it has of these orders.
+ *
+ * Room is the fact that costs the most to know.  @room reads it where it can change
+ * anything: the cgroups that a rule refuses every order ask the most often.
  */
-static __always_inline __u64 mthp_decide(const struct mthp_facts *f,
-					 const struct mthp_tunables *t, __u32 *rules)
+static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, const struct mthp_tunables *t,
+							mthp_read_room room, const void *of)
 {
-	__u64 fitting;
+	struct mthp_decision d = { .orders = MTHP_ALL_ORDERS, .rule = MTHP_NONE };
+	__u32 cap;
 
-	*rules = 0;
-	if (!mthp_governed(f->reason, t) || !f->orders)
-		return f->orders;
-	if (mthp_pressed(f, t))
-		*rules |= MTHP_RULE(PRESSURE);
-	if (mthp_small(f, t))
-		*rules |= MTHP_RULE(SMALL);
-	if (mthp_sparse(f, t))
-		*rules |= MTHP_RULE(SPARSE);
-	fitting = *rules ? 0 : f->orders;
-	return fitting & mthp_fitting(f, t, rules);
+	if (!mthp_governed(f->reason, t))
+		return d;
+	d.rule = mthp_refusal(f, t);
+	if (d.rule != MTHP_NONE) {
+		d.orders = 0;
+		return d;
+	}
+	if (t->rules & MTHP_RULE(ROOM)) {
+		room(f, of);
+		mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
+	}
+	if (t->rules & MTHP_RULE(CAP)) {
+		cap = mthp_cap(f, t);
+		if (cap < MTHP_NO_CAP && !mthp_wanted(f, t))
+			mthp_leave(&d, mthp_up_to(cap), MTHP_CAP);
+	}
+	return d;
 }
 
 #endif /* MTHP_DECIDE_H */

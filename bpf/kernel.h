@@ -135,6 +135,7 @@ struct mem_cgroup_per_node___flat {
 struct mem_cgroup {
 	struct cgroup_subsys_state css;
 	struct page_counter memory;
+	struct page_counter swap;
 	struct mem_cgroup_per_node *nodeinfo[];
 };
 

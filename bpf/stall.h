@@ -6,7 +6,6 @@
 #ifndef MTHP_STALL_H
 #define MTHP_STALL_H
 
-#include "abi.h"
 #include "decide.h"
 
 /* a * b >= c * d in 128 bits: nanoseconds times nanoseconds overflow 64. */
@@ -33,6 +32,15 @@ static __always_inline int mthp_product_ge(__u64 a, __u64 b, __u64 c, __u64 d)
 
 /* More calm windows than any hold needs, and few enough to be added to. */
 #define MTHP_CALM_ENOUGH	(1u << 20)
+
+/*
+ * Stall within a window that is no longer calm.  Hysteresis belongs to the back-off: without
+ * one a window is calm or high.
+ */
+static __always_inline __u64 mthp_calm_ns(const struct mthp_tunables *t)
+{
+	return t->max_hold > 1 ? t->threshold_ns / 2 : t->threshold_ns;
+}
 
 /*
  * The verdict rises.  A verdict that was high not long ago flaps: each time it takes twice
@@ -115,7 +123,7 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 	s->anchor_ns = now;
 	s->anchor_stall_ns = total;
 	windows = elapsed / window;
-	if (!mthp_product_ge(stall, window, t->calm_ns, elapsed))
+	if (!mthp_product_ge(stall, window, mthp_calm_ns(t), elapsed))
 		mthp_stall_relax(s, windows < MTHP_CALM_ENOUGH ? windows : MTHP_CALM_ENOUGH,
 				 max_hold);
 	else if (s->high)

@@ -56,7 +56,7 @@ now; end=$((now + seconds - BEFORE_THE_END_S))
 started=0 killed=0
 while now; [ "$now" -lt "$end" ] && [ -d "$spare" ]; do
     draw 3
-    case $drawn in 0) policy=adaptive ;; 1) policy=headroom ;; *) policy=reactive ;; esac
+    case $drawn in 0) policy=default ;; 1) policy=headroom ;; *) policy=reactive ;; esac
     "$daemon" run --root "$spare" --policy $policy --window 100ms --threshold 10ms >/dev/null &
     pid=$!
     started=$((started + 1))

@@ -26,6 +26,18 @@ pub enum Error {
     #[error("{0}")]
     Usage(String),
 
+    /// A policy's file has a mistake.
+    #[error(
+        "{place}: {what}. \
+         The file of a policy has `about`, `rules`, and options of `mthp_ext options`: correct it there."
+    )]
+    Policy {
+        /// File and line.
+        place: String,
+        /// The mistake.
+        what: String,
+    },
+
     /// `--root` is no directory of a cgroup v2 hierarchy.
     #[error(
         "{}: not a cgroup v2 directory ({why}). \
@@ -178,14 +190,12 @@ pub enum Error {
     },
 
     /// The kernel refused the programs.
-    #[error(
-        "the kernel refused the policy `{policy}`: {source}. \
-         Most likely kernel and mthp_ext are of different versions: \
-         build both from the same checkout (docs/install.md).{log}"
-    )]
+    #[error("the kernel refused {what}: {source}. {remedy}{log}")]
     Load {
-        /// Name of the policy.
-        policy: String,
+        /// The policy, or an object of the user's.
+        what: String,
+        /// Likely reason, and what to do about it.
+        remedy: &'static str,
         /// What libbpf said.
         source: libbpf_rs::Error,
         /// The end of libbpf's own messages, empty or starting with a line feed.
@@ -209,7 +219,7 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Error::System { .. } => 1,
-            Error::Usage(_) => 2,
+            Error::Usage(_) | Error::Policy { .. } => 2,
             Error::NotCgroup2 { .. } => 3,
             Error::NoPrivilege { .. } | Error::NotWritable { .. } => 4,
             Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
@@ -255,7 +265,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
    0  done; `support`: everything is there
    1  a system call failed
-   2  wrong option or value
+   2  wrong option, value or policy
    3  --root is no cgroup v2 directory
    4  no privilege
    5  the kernel has no bpf_mthp_ops hook, or another version of it
@@ -286,6 +296,10 @@ mod tests {
                 source: io(),
             },
             Error::Usage(text()),
+            Error::Policy {
+                place: text(),
+                what: text(),
+            },
             Error::NotCgroup2 {
                 path: path.clone(),
                 why: text(),
@@ -306,7 +320,8 @@ mod tests {
             Error::NoBtf { path, source: io() },
             Error::Scan { source: io() },
             Error::Load {
-                policy: text(),
+                what: text(),
+                remedy: "",
                 source: libbpf_rs::Error::from_raw_os_error(1),
                 log: text(),
             },

@@ -9,8 +9,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use mthp_ext::model::orders::Sizes;
+use mthp_ext::model::{abi, options};
+
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
+
+/// The defaults of the table of options, on a machine with 4 KiB pages and 2 MiB folios.
+fn defaults() -> String {
+    let sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+    let tunables = options::defaults(&sizes).expect("the table");
+    let bytes: Vec<String> = abi::as_bytes(&tunables).iter().map(u8::to_string).collect();
+    format!(
+        "static const unsigned char default_tunables[] = {{ {} }};\n",
+        bytes.join(", ")
+    )
+}
 
 /// A C program of tests, compiled when first used.
 struct Program {
@@ -27,11 +44,16 @@ impl Program {
     }
 
     fn compile(&self) -> PathBuf {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.name);
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.d", self.name));
+        std::fs::create_dir_all(&place).expect("a directory for the program");
+        std::fs::write(place.join("defaults.h"), defaults()).expect("the defaults");
+        let path = place.join(self.name);
         let out = Command::new("cc")
             .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
             .args(["-fsanitize=undefined", "-fno-sanitize-recover=undefined"])
-            .args(["-I", HEADERS, "-I", TESTS, "-o"])
+            .args(["-I", HEADERS, "-I", TESTS, "-I"])
+            .arg(&place)
+            .arg("-o")
             .arg(&path)
             .arg(format!("{TESTS}/{}.c", self.name))
             .output()
@@ -87,9 +109,10 @@ macro_rules! tests {
 
 tests! {
     decide, "decide_test",
-    answer_is_a_subset_of_the_offer,
-    answer_does_not_depend_on_the_offer,
-    rules_are_named_iff_they_narrow,
+    the_decision_has_orders_that_there_are,
+    a_rule_is_named_iff_it_narrows,
+    the_rule_named_leaves_what_is_allowed,
+    room_is_read_only_where_it_can_change_anything,
     unknown_reason_passes_unchanged,
     forced_collapse_is_free,
     forced_collapse_is_bound_on_request,
@@ -98,17 +121,17 @@ tests! {
     advice_never_takes_away,
     advised_memory_is_bound_on_request,
     calm_and_large_gets_everything,
-    pressure_may_leave_small_folios,
     pressure_means_base_pages_for_all_but_collapse,
     small_means_base_pages_where_zeroes_may_fill_up,
+    growth_since_the_scan_counts_as_memory,
     small_ends_at_the_very_byte,
     an_empty_cgroup_is_not_small,
     unknown_memory_is_not_small,
     sparse_means_base_pages_where_zeroes_may_fill_up,
     wasteful_is_more_than_half_and_more_than_the_allowance,
     a_fuller_process_is_never_more_wasteful,
-    max_order_caps_every_order,
-    max_order_is_each_reasons_own,
+    a_cap_caps_every_order,
+    a_cap_is_each_reasons_own,
     a_rule_that_is_off_narrows_nothing,
     rules_compose_by_and,
 }
@@ -116,14 +139,17 @@ tests! {
 tests! {
     room, "room_test",
     a_limit_is_none_while_large_folios_have_not_had_their_share,
+    a_limit_is_none_while_all_fits,
     room_is_as_defined,
-    headroom_agrees_with_its_definition,
-    headroom_is_graded_order_by_order,
+    room_agrees_with_its_definition,
+    room_is_graded_order_by_order,
     room_for_the_largest_is_room_for_all,
-    the_host_is_graded_order_by_order,
-    more_headroom_never_allows_less,
+    the_machine_is_a_level_like_any_other,
+    the_level_that_leaves_the_least_binds,
+    the_walk_ends_with_the_nearest_limit,
+    more_room_never_allows_less,
     what_is_there_needs_less_room,
-    no_headroom_leaves_base_pages,
+    no_room_leaves_base_pages,
     no_limit_means_no_opinion,
     a_factor_of_zero_does_not_divide,
 }

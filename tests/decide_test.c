@@ -5,41 +5,59 @@
  */
 #include "facts.h"
 
-static void answer_is_a_subset_of_the_offer(void)
+static void the_decision_has_orders_that_there_are(void)
 {
 	for (int i = 0; i < 1000000; i++) {
 		struct mthp_facts f = nasty_facts();
 		struct mthp_tunables t = nasty_tunables();
 		__u64 got = decide(&f, &t);
 
-		CHECK(!(got & ~f.orders), "offer %llx answer %llx", f.orders, got);
+		/* Order 0 is in no mask: what is first reported has all others. */
+		CHECK(!(got & ~MTHP_ALL_ORDERS), "%llx", got);
 	}
 }
 
-/* Deciding on everything and masking later is what the BPF side does. */
-static void answer_does_not_depend_on_the_offer(void)
-{
-	for (int i = 0; i < 1000000; i++) {
-		struct mthp_facts f = nasty_facts(), whole;
-		struct mthp_tunables t = nasty_tunables();
-
-		whole = f;
-		whole.orders = ~0ULL;
-		CHECK(decide(&f, &t) == (f.orders & decide(&whole, &t)),
-		      "offer %llx", f.orders);
-	}
-}
-
-static void rules_are_named_iff_they_narrow(void)
+static void a_rule_is_named_iff_it_narrows(void)
 {
 	for (int i = 0; i < 1000000; i++) {
 		struct mthp_facts f = nasty_facts();
 		struct mthp_tunables t = nasty_tunables();
-		__u32 rules;
-		__u64 got = mthp_decide(&f, &t, &rules);
+		struct mthp_decision d = decided(&f, &t);
 
-		CHECK((got != f.orders) == (rules != 0), "rules %x", rules);
-		CHECK(!(rules & ~t.rules), "rule %x is off", rules);
+		CHECK(!!(MTHP_ALL_ORDERS & ~d.orders) == (d.rule != MTHP_NONE), "rule %u", d.rule);
+		CHECK(d.rule == MTHP_NONE || (t.rules & (1u << d.rule)), "rule %u is off", d.rule);
+	}
+}
+
+/* Alone it would have decided the same. */
+static void the_rule_named_leaves_what_is_allowed(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		struct mthp_decision d = decided(&f, &t);
+
+		if (d.rule == MTHP_NONE)
+			continue;
+		t.rules = 1u << d.rule;
+		CHECK(decide(&f, &t) == d.orders, "rule %u", d.rule);
+	}
+}
+
+/* The walk to the root costs the most: not for those that a rule refuses anyway. */
+static void room_is_read_only_where_it_can_change_anything(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		struct mthp_decision d;
+		int wanted;
+
+		rooms_read = 0;
+		d = decided(&f, &t);
+		wanted = mthp_governed(f.reason, &t) && (t.rules & MTHP_RULE(ROOM)) &&
+			 (d.rule == MTHP_NONE || d.rule == MTHP_ROOM || d.rule == MTHP_CAP);
+		CHECK(rooms_read == wanted, "read %d times for rule %u", rooms_read, d.rule);
 	}
 }
 
@@ -52,7 +70,7 @@ static void unknown_reason_passes_unchanged(void)
 			struct mthp_tunables t = nasty_tunables();
 
 			f.reason = reason;
-			CHECK(decide(&f, &t) == f.orders, "reason %u", reason);
+			CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "reason %u", reason);
 		}
 }
 
@@ -63,8 +81,8 @@ static void forced_collapse_is_free(void)
 		struct mthp_tunables t = nasty_tunables();
 
 		f.reason = BPF_MTHP_COLLAPSE;
-		t.narrow_collapse = 0;
-		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
+		t.bind &= ~MTHP_BIND_COLLAPSE;
+		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "%llx", decide(&f, &t));
 	}
 }
 
@@ -76,12 +94,12 @@ static void forced_collapse_is_bound_on_request(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 collapse;
 
-		t.narrow_collapse = 1;
-		t.max_order[BPF_MTHP_COLLAPSE] = t.max_order[BPF_MTHP_FAULT];
+		t.bind |= MTHP_BIND_COLLAPSE;
+		t.cap[BPF_MTHP_COLLAPSE] = t.cap[BPF_MTHP_FAULT];
 		f.reason = BPF_MTHP_COLLAPSE;
 		collapse = decide(&f, &t);
 		f.reason = BPF_MTHP_FAULT;
-		CHECK(decide(&f, &t) == collapse, "offer %llx: %llx", f.orders, collapse);
+		CHECK(decide(&f, &t) == collapse, "%llx", collapse);
 	}
 }
 
@@ -94,9 +112,9 @@ static void advised_memory_that_fits_is_left_alone(void)
 
 		f.flags |= BPF_MTHP_ADVISED;
 		f.pressure = 0;
-		f.headroom_bytes = f.host_bytes = MTHP_NO_LIMIT;
-		t.narrow_advised = 0;
-		CHECK(decide(&f, &t) == f.orders, "offer %llx", f.orders);
+		f.room_bytes = MTHP_NO_LIMIT;
+		t.bind &= ~MTHP_BIND_ADVISED;
+		CHECK(!(MTHP_ALL_ORDERS & ~decide(&f, &t)), "%llx", decide(&f, &t));
 	}
 }
 
@@ -110,7 +128,7 @@ static void advice_never_takes_away(void)
 		f.flags &= ~(__u64)BPF_MTHP_ADVISED;
 		plain = decide(&f, &t);
 		f.flags |= BPF_MTHP_ADVISED;
-		CHECK(!(plain & ~decide(&f, &t)), "offer %llx", f.orders);
+		CHECK(!(plain & ~decide(&f, &t)), "%llx", plain);
 	}
 }
 
@@ -119,22 +137,18 @@ static void advised_memory_has_to_fit_once(void)
 	struct mthp_tunables t = defaults();
 	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-	f.headroom_bytes = 2 * MIB;
+	f.room_bytes = 2 * MIB;
 	CHECK(decide(&f, &t) == 0, "none fits 1024 times");
 	f.flags = BPF_MTHP_ADVISED;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit once");
-	f.headroom_bytes = 2 * MIB - 1;
+	f.room_bytes = 2 * MIB - 1;
 	CHECK(decide(&f, &t) == 0x1fe, "1 MiB fits");
-	f.headroom_bytes = 0;
+	f.room_bytes = 0;
 	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		f.reason = reason;
 		CHECK(decide(&f, &t) == (reason == BPF_MTHP_COLLAPSE ? MTHP_ALL_ORDERS : 0),
 		      "reason %u, no room", reason);
 	}
-	f = calm(BPF_MTHP_FAULT);
-	f.flags = BPF_MTHP_ADVISED;
-	f.host_bytes = MIB;
-	CHECK(decide(&f, &t) == 0x1fe, "the host has 1 MiB");
 	f = calm(BPF_MTHP_FAULT);
 	f.flags = BPF_MTHP_ADVISED;
 	f.pressure = 1;
@@ -148,8 +162,8 @@ static void advised_memory_is_bound_on_request(void)
 
 	f.flags = BPF_MTHP_ADVISED;
 	f.memory_bytes = 0;
-	CHECK(decide(&f, &t) == f.orders, "untouched by default");
-	t.narrow_advised = 1;
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "untouched by default");
+	t.bind |= MTHP_BIND_ADVISED;
 	CHECK(decide(&f, &t) == 0, "bound on request");
 }
 
@@ -160,7 +174,8 @@ static void calm_and_large_gets_everything(void)
 	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		struct mthp_facts f = calm(reason);
 
-		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "reason %u", reason);
+		CHECK(!(MTHP_ALL_ORDERS & ~decide(&f, &t)), "reason %u", reason);
+		CHECK(decided(&f, &t).rule == MTHP_NONE, "reason %u", reason);
 	}
 }
 
@@ -180,31 +195,7 @@ static void pressure_means_base_pages_for_all_but_collapse(void)
 	}
 }
 
-/* If some is to be left under pressure, the other rules still take from it. */
-static void pressure_may_leave_small_folios(void)
-{
-	struct mthp_tunables t = defaults();
-	struct mthp_facts f = calm(BPF_MTHP_FAULT);
-	__u32 rules;
-
-	f.pressure = 1;
-	t.pressure_order = 4;
-	CHECK(mthp_decide(&f, &t, &rules) == 0x1e, "64 KiB");
-	CHECK(rules == MTHP_RULE(PRESSURE), "rules %x", rules);
-	f.headroom_bytes = 1024 * (8 << 12);
-	CHECK(decide(&f, &t) == 0xe, "room for 32 KiB");
-	t.max_order[BPF_MTHP_FAULT] = 2;
-	CHECK(decide(&f, &t) == 0x6, "a cap of 16 KiB");
-	f.orders = 0x6;
-	t.max_order[BPF_MTHP_FAULT] = MTHP_NO_MAX_ORDER;
-	CHECK(mthp_decide(&f, &t, &rules) == 0x6 && !rules, "nothing to take: %x", rules);
-	t.pressure_order = 62;
-	f.orders = MTHP_ALL_ORDERS;
-	f.headroom_bytes = MTHP_NO_LIMIT;
-	CHECK(decide(&f, &t) == (MTHP_ALL_ORDERS & ~(1ULL << 63)), "all but what no kernel has");
-}
-
-/* Small and sparse bind a khugepaged that fills up with zeroes, and none that does not. */
+/* Small and sparse bind khugepaged where that is wanted. */
 static void check_wasters(struct mthp_facts facts)
 {
 	struct mthp_tunables t = defaults();
@@ -231,6 +222,19 @@ static void small_means_base_pages_where_zeroes_may_fill_up(void)
 
 	f.memory_bytes = MIB;
 	check_wasters(f);
+}
+
+/* What was charged since may be anon; what went since was perhaps not. */
+static void growth_since_the_scan_counts_as_memory(void)
+{
+	struct mthp_cgroup state = { .memory_bytes = 3 * MIB, .usage_pages = 1000 };
+	struct mthp_tunables t = defaults();
+
+	CHECK(mthp_memory_now(&state, 1000, &t) == 3 * MIB, "as of the scan");
+	CHECK(mthp_memory_now(&state, 1256, &t) == 4 * MIB, "and 256 pages");
+	CHECK(mthp_memory_now(&state, 0, &t) == 3 * MIB, "less is charged");
+	t.page_shift = 16;
+	CHECK(mthp_memory_now(&state, 1016, &t) == 4 * MIB, "of 64 KiB");
 }
 
 static void small_ends_at_the_very_byte(void)
@@ -294,12 +298,6 @@ static void wasteful_is_more_than_half_and_more_than_the_allowance(void)
 	t.page_shift = 16;
 	CHECK(mthp_wasteful(1024, 0, &t), "the allowance is in bytes");
 	CHECK(!mthp_wasteful(1023, 0, &t), "the allowance is in bytes");
-	t = defaults();
-	t.sparse_share = 256;
-	CHECK(!mthp_wasteful(40000, 10000, &t), "a quarter of it is there");
-	CHECK(mthp_wasteful(40000, 9999, &t), "just less than a quarter of it is");
-	t.sparse_share = 0;
-	CHECK(!mthp_wasteful(40000, 0, &t), "nobody is sparse");
 }
 
 static void a_fuller_process_is_never_more_wasteful(void)
@@ -315,7 +313,7 @@ static void a_fuller_process_is_never_more_wasteful(void)
 	}
 }
 
-static void max_order_caps_every_order(void)
+static void a_cap_caps_every_order(void)
 {
 	struct mthp_tunables t = defaults();
 
@@ -323,7 +321,7 @@ static void max_order_caps_every_order(void)
 		struct mthp_facts f = calm(BPF_MTHP_FAULT);
 		__u64 got;
 
-		t.max_order[BPF_MTHP_FAULT] = max;
+		t.cap[BPF_MTHP_FAULT] = max;
 		got = decide(&f, &t);
 		for (__u32 order = 1; order < 64; order++)
 			CHECK(!!(got & (1ULL << order)) == (order <= max),
@@ -332,19 +330,19 @@ static void max_order_caps_every_order(void)
 	for (__u32 max = 63; max < 70; max++) {
 		struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-		t.max_order[BPF_MTHP_FAULT] = max;
+		t.cap[BPF_MTHP_FAULT] = max;
 		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "cap %u is none", max);
 	}
 }
 
-static void max_order_is_each_reasons_own(void)
+static void a_cap_is_each_reasons_own(void)
 {
 	struct mthp_tunables t = defaults();
 
-	t.narrow_collapse = 1;
+	t.bind |= MTHP_BIND_COLLAPSE;
 	for (__u32 capped = BPF_MTHP_FAULT; capped < MTHP_NR_REASONS; capped++) {
 		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
-			t.max_order[reason] = reason == capped ? 4 : MTHP_NO_MAX_ORDER;
+			t.cap[reason] = reason == capped ? 4 : MTHP_NO_CAP;
 		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			struct mthp_facts f = calm(reason);
 			__u64 expected = reason == capped ? 0x1e : MTHP_ALL_ORDERS;
@@ -354,7 +352,7 @@ static void max_order_is_each_reasons_own(void)
 	}
 }
 
-/* Each rule alone, and off. */
+/* Each set of rules: the first that is on refuses all. */
 static void a_rule_that_is_off_narrows_nothing(void)
 {
 	struct mthp_tunables t = defaults();
@@ -362,26 +360,27 @@ static void a_rule_that_is_off_narrows_nothing(void)
 
 	f.pressure = 1;
 	f.memory_bytes = 0;
-	f.headroom_bytes = 0;
-	f.host_bytes = 0;
+	f.room_bytes = 0;
 	f.sparse = 1;
-	t.max_order[BPF_MTHP_FAULT] = 0;
-	for (__u32 rules = 0; rules <= ALL_RULES; rules++) {
-		__u32 why;
+	t.cap[BPF_MTHP_FAULT] = 0;
+	for (__u32 rules = 0; rules <= ALL_RULES; rules += 1u << MTHP_PRESSURE) {
+		__u32 first = rules ? __builtin_ctz(rules) : MTHP_NONE;
+		struct mthp_decision d;
 
 		t.rules = rules;
-		CHECK(mthp_decide(&f, &t, &why) == (rules ? 0 : f.orders), "rules %x", rules);
-		CHECK(why == rules, "rules %x why %x", rules, why);
+		d = decided(&f, &t);
+		CHECK(d.orders == (rules ? 0 : MTHP_ALL_ORDERS), "rules %x", rules);
+		CHECK(d.rule == first, "rules %x rule %u", rules, d.rule);
 	}
 }
 
-/* Adaptive is what reactive and headroom both allow: the rules compose by AND. */
+/* The default is what each of its rules allows: the rules compose by AND. */
 static void rules_compose_by_and(void)
 {
 	for (int i = 0; i < 500000; i++) {
 		struct mthp_facts f = nasty_facts();
 		struct mthp_tunables t = nasty_tunables(), one;
-		__u64 all = f.orders;
+		__u64 all = MTHP_ALL_ORDERS;
 
 		for (__u32 rule = 0; rule < MTHP_NR_RULES; rule++) {
 			one = t;
@@ -393,9 +392,10 @@ static void rules_compose_by_and(void)
 }
 
 static const struct test tests[] = {
-	TEST(answer_is_a_subset_of_the_offer),
-	TEST(answer_does_not_depend_on_the_offer),
-	TEST(rules_are_named_iff_they_narrow),
+	TEST(the_decision_has_orders_that_there_are),
+	TEST(a_rule_is_named_iff_it_narrows),
+	TEST(the_rule_named_leaves_what_is_allowed),
+	TEST(room_is_read_only_where_it_can_change_anything),
 	TEST(unknown_reason_passes_unchanged),
 	TEST(forced_collapse_is_free),
 	TEST(forced_collapse_is_bound_on_request),
@@ -404,17 +404,17 @@ static const struct test tests[] = {
 	TEST(advice_never_takes_away),
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),
-	TEST(pressure_may_leave_small_folios),
 	TEST(pressure_means_base_pages_for_all_but_collapse),
 	TEST(small_means_base_pages_where_zeroes_may_fill_up),
+	TEST(growth_since_the_scan_counts_as_memory),
 	TEST(small_ends_at_the_very_byte),
 	TEST(an_empty_cgroup_is_not_small),
 	TEST(unknown_memory_is_not_small),
 	TEST(sparse_means_base_pages_where_zeroes_may_fill_up),
 	TEST(wasteful_is_more_than_half_and_more_than_the_allowance),
 	TEST(a_fuller_process_is_never_more_wasteful),
-	TEST(max_order_caps_every_order),
-	TEST(max_order_is_each_reasons_own),
+	TEST(a_cap_caps_every_order),
+	TEST(a_cap_is_each_reasons_own),
 	TEST(a_rule_that_is_off_narrows_nothing),
 	TEST(rules_compose_by_and),
 };

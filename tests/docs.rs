@@ -74,7 +74,7 @@ fn clone(target: &Path) {
 #[test]
 fn there_are_pages() {
     let names = pages::names(Path::new(REPO));
-    for name in ["README.md", "docs/policies.md", "docs/policies/adaptive.md"] {
+    for name in ["README.md", "docs/policies.md", "docs/policies/default.md"] {
         assert!(names.iter().any(|one| one == name), "{name}: {names:?}");
     }
 }

@@ -90,7 +90,7 @@ fn nothing_creeps_past_the_mask() {
     world();
     settle();
     let group = Group::new("capped");
-    let _attached = attached(&group, &[&LATER[..], &["--max-order", "4"]].concat());
+    let _attached = attached(&group, &[&LATER[..], &["--cap", "64K"]].concat());
     for none in [0, 511] {
         max_ptes_none(none);
         let (large, small) = (above_64k(), count(64, "nr_anon"));
@@ -124,7 +124,7 @@ fn a_closed_cgroup_costs_khugepaged_next_to_nothing() {
     settle();
     max_ptes_none(511);
     let group = Group::new("closed");
-    let ext = Ext::run(&group, &["--max-order", "0"]);
+    let ext = Ext::run(&group, &["--cap", "4K"]);
     let mut worker = Worker::new(&group);
     worker.fill(CLOSED);
     scan();

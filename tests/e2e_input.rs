@@ -44,10 +44,11 @@ fn values_out_of_range_are_refused() {
         ["--window", "10x"],
         ["--min-memory", "1+1"],
         ["--min-memory", "99999999999999999999M"],
-        ["--max-order", "63"],
-        ["--headroom-factor", "0"],
+        ["--cap", "63"],
+        ["--room-factor", "0"],
         ["--policy", "magic"],
-        ["--pressure", "much"],
+        ["--bind", "much"],
+        ["--set", "window=1s"],
     ] {
         let (code, message) = fails(&["run", args[0], args[1]]);
         assert_eq!(code, 2, "{args:?}: {message}");
@@ -124,7 +125,15 @@ fn support_is_full_on_this_kernel() {
     assert_eq!(report["exit_code"], 0);
     assert_eq!(
         report["policies"],
-        serde_json::json!(["adaptive", "reactive", "headroom", "fixed"])
+        serde_json::json!([
+            "default",
+            "reactive",
+            "headroom",
+            "fixed",
+            "database",
+            "small-services",
+            "vm-host"
+        ])
     );
     let text = String::from_utf8(output(&["support"]).stdout).unwrap();
     assert!(
@@ -157,10 +166,9 @@ fn help_and_version_end_well() {
         "--threshold",
         "--window",
         "--min-memory",
-        "--max-order",
-        "--pressure",
-        "--headroom-factor",
-        "--narrow-advised",
+        "--cap",
+        "--room-factor",
+        "--bind",
         "--json",
         "Exit codes",
     ] {

@@ -16,7 +16,7 @@ use common::worker::Worker;
 use common::{Group, MIB, Setting, world};
 
 /// Base pages only.
-const CLOSED: [&str; 4] = ["--policy", "headroom", "--max-order", "0"];
+const CLOSED: [&str; 4] = ["--policy", "headroom", "--cap", "4K"];
 
 fn bound(group: &Group) -> bool {
     let mut worker = Worker::new(group);
@@ -85,7 +85,7 @@ fn a_second_instance_may_run_once_the_first_is_gone() {
     world();
     let group = Group::new("again");
     for _ in 0..5 {
-        let mut ext = Ext::run(&group, &["--policy", "adaptive"]);
+        let mut ext = Ext::run(&group, &["--policy", "default"]);
         ext.signal(Signal::SIGTERM);
         assert_eq!(ext.wait(), Some(0));
     }
@@ -98,8 +98,8 @@ fn instances_above_and_below_compose() {
     world();
     let group = Group::new("outer");
     let inner = group.child("inner");
-    let _open = Ext::run(&group, &["--policy", "headroom", "--max-order", "4"]);
-    let mut closed = Ext::run(&inner, &["--policy", "headroom", "--max-order", "6"]);
+    let _open = Ext::run(&group, &["--policy", "headroom", "--cap", "64K"]);
+    let mut closed = Ext::run(&inner, &["--policy", "headroom", "--cap", "256K"]);
     assert_eq!(status()["policies"].as_array().unwrap().len(), 2);
     let line = status_of(&inner);
     assert_eq!(line["allowed"], "64K-max", "the outer policy binds: {line}");
@@ -114,7 +114,7 @@ fn the_removal_of_the_root_ends_it() {
     world();
     // Several times: the pressure file goes a moment before the link does, and
     // either may be the first that is seen.
-    for policy in ["adaptive", "headroom"].repeat(8) {
+    for policy in ["default", "headroom"].repeat(8) {
         let group = Group::new("doomed");
         let mut ext = Ext::run(&group, &["--policy", policy]);
         group.remove();
@@ -208,65 +208,43 @@ fn status_shows_policy_settings_and_decisions() {
     world();
     let group = Group::new("shown");
     group.set("memory.max", "512M");
-    let args = [
-        "--threshold",
-        "50ms",
-        "--window",
-        "2s",
-        "--min-memory",
-        "8M",
-        "--headroom-factor",
-        "512",
-        "--limit-share",
-        "2",
-        "--max-order",
-        "8",
-        "--pressure",
-        "some",
-        "--max-hold",
-        "8",
-        "--calm-share",
-        "25",
-        "--pressure-order",
-        "1",
-        "--sparse-share",
-        "33",
-        "--sample-every",
-        "4",
-        "--count-cache",
-        "--narrow-advised",
-        "--narrow-collapse",
-    ];
+    let args = "--threshold 50ms --window 2s --min-memory 8M --room-factor 512 --limit-share 0 --cap 1M \
+                --bind advised,collapse --bind-khugepaged 0 --count-nodes 1 --set max-hold=8 \
+                --set sample-every=4 --set spare-cache=0 --set count-machine=0 --set some-stall=1";
+    let args: Vec<&str> = args.split_whitespace().collect();
     let _ext = Ext::run(&group, &args);
     let mut worker = Worker::new(&group);
     // More than is small.
     worker.fill(16 * MIB);
     let status = status();
     let policy = &status["policies"][0];
-    assert_eq!(policy["policy"], "adaptive");
+    assert_eq!(policy["policy"], "default");
     assert_eq!(policy["root"], group.name());
     assert_eq!(policy["readable"], true);
     let expected = serde_json::json!({
-        "pressure": "some", "threshold_ms": 50, "calm_share_percent": 25, "pressure_order": 1, "window_ms": 2000,
-        "max_hold_windows": 8, "min_memory_bytes": 8 * MIB,
-        "sparse_waste_bytes": 64 * MIB, "sparse_share_percent": 33,
-        "headroom_factor": 512, "host_factor": 1024, "limit_share_percent": 2,
-        "count_cache": true, "sample_every_requests": 4, "bind_khugepaged": true,
-        "max_order": {"fault": 8, "swapin": 8, "khugepaged": 8, "collapse": 8, "reclaim": 8},
-        "narrow_advised": true, "narrow_collapse": true,
+        "threshold_us": 50_000, "window_us": 2_000_000, "min_memory_bytes": 8 * MIB,
+        "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 0, "room_factor": 512,
+        "count_nodes": true,
+        "cap_bytes": {"fault": MIB, "swapin": MIB, "khugepaged": MIB, "collapse": MIB, "reclaim": MIB},
+        "bind": ["advised", "collapse"], "bind_khugepaged": false,
+        "max_hold": 8, "sample_every": 4, "count_machine": false, "spare_cache": false, "some_stall": true,
     });
     assert_eq!(policy["settings"], expected);
     let line = status_of(&group);
-    assert_eq!(line["why"], "headroom", "{line}");
+    assert_eq!(line["why"], "room", "{line}");
     assert!(line["asked"]["fault"].as_u64().unwrap() > 0, "{line}");
     assert!(
-        line["narrowed"]["fault"]["headroom"].as_u64().unwrap() > 0,
+        line["narrowed"]["fault"]["room"].as_u64().unwrap() > 0,
         "{line}"
     );
-    assert!(
-        line["headroom_bytes"].as_u64().unwrap() <= 512 * MIB,
-        "{line}"
+    assert!(line["room_bytes"].as_u64().unwrap() <= 512 * MIB, "{line}");
+    let level = &line["level"];
+    assert_eq!(
+        (&level["cgroup"], &level["limit"]),
+        (&group.name().into(), &"memory.max".into())
     );
+    assert_eq!(level["bytes"], 512 * MIB, "{line}");
+    assert!(level["used_bytes"].as_u64().unwrap() >= 16 * MIB, "{line}");
 }
 
 #[test]
@@ -286,20 +264,18 @@ fn status_as_text_has_one_line_per_cgroup() {
     world();
     let group = Group::new("text");
     let child = group.child("child");
-    let _ext = Ext::run(&group, &["--max-order", "4"]);
+    let _ext = Ext::run(&group, &["--cap", "64K"]);
     let text = String::from_utf8(ext::output(&["status"]).stdout).unwrap();
-    let policy = format!("policy adaptive attached to {} (cgroup ", group.name());
+    let policy = format!("policy default attached to {} (cgroup ", group.name());
     assert!(text.starts_with(&policy), "{text}");
-    assert!(text.contains("\n  max-order: at most order 4\n"), "{text}");
+    assert!(text.contains("\n  cap:       at most 64K\n"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("CGROUP")), "{text}");
     for member in [&group, &child] {
         let line = text
             .lines()
             .find(|l| l.split_whitespace().next() == Some(&member.name()));
         assert!(
-            line.is_some_and(|l| {
-                l.contains(" 64K-max ") && l.ends_with(" max-order: at most order 4")
-            }),
+            line.is_some_and(|l| { l.contains(" 64K-max ") && l.ends_with(" cap: at most 64K") }),
             "{text}"
         );
     }
@@ -322,7 +298,7 @@ fn the_text_log_says_what_and_why_from_attach_to_detach() {
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
     assert!(
-        line.contains("policy adaptive attached to /log (cgroup "),
+        line.contains("policy default attached to /log (cgroup "),
         "{line}"
     );
     let mut worker = Worker::new(&group);
@@ -331,7 +307,7 @@ fn the_text_log_says_what_and_why_from_attach_to_detach() {
     out.read_line(&mut line).unwrap();
     assert!(
         line.contains("/log: all -> ")
-            && line.contains("(headroom: ")
+            && line.contains("(room: ")
             && line.contains(" left below memory.max 64M of /log ("),
         "{line}"
     );
@@ -341,7 +317,7 @@ fn the_text_log_says_what_and_why_from_attach_to_detach() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(
         last.ends_with(
-            "] policy adaptive detached from /log (SIGINT); \
+            "] policy default detached from /log (SIGINT); \
              transparent_hugepage/enabled applies again: always"
         ),
         "{last}"

@@ -34,7 +34,7 @@ fn take_memory() {
 #[ignore = "needs the lab's VM, with the memory controller free"]
 fn every_policy_is_refused() {
     take_memory();
-    for policy in ["adaptive", "reactive", "headroom"] {
+    for policy in ["default", "reactive", "headroom"] {
         let (code, message) = fails(&["run", "--policy", policy]);
         assert_eq!(code, 7, "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");

@@ -10,7 +10,7 @@ use common::world;
 #[ignore = "needs the lab's VM, booted with cgroup_disable=memory"]
 fn every_policy_is_refused() {
     world();
-    for policy in ["adaptive", "reactive", "headroom"] {
+    for policy in ["default", "reactive", "headroom"] {
         let (code, message) = fails(&["run", "--policy", policy]);
         assert_eq!(code, 7, "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");

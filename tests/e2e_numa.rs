@@ -29,11 +29,11 @@ fn page_cache_of_every_node_is_room() {
     }
 }
 
-/// Less than two thirds of the host are in use, and more of the node.  The policy is one
-/// that hears of no stall.
+/// Less than two thirds of the machine are in use, and more of the node.  The policy is one
+/// that does not see stall.
 #[test]
 #[ignore = "needs the lab's VM"]
-fn who_is_bound_to_a_full_node_has_a_full_host() {
+fn a_cgroup_bound_to_a_full_node_has_a_full_machine() {
     world();
     let _defrag = Setting::defrag_always();
     let (full, free) = (Group::new("full"), Group::new("free"));
@@ -48,7 +48,9 @@ fn who_is_bound_to_a_full_node_has_a_full_host() {
     let (mut bound, mut other) = (Worker::new(&inner), Worker::new(&free));
     bound.fill(16 * MIB);
     assert_eq!(bound.huge(), 0);
-    assert_eq!(status_of(&inner)["why"], "host");
+    let line = status_of(&inner);
+    assert_eq!(line["why"], "room", "{line}");
+    assert_eq!(line["level"]["limit"], "nodes", "{line}");
     drop(bound);
     other.fill(64 * MIB);
     mostly_huge(&mut other, 64 * MIB);

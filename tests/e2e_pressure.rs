@@ -206,7 +206,7 @@ fn a_calm_window_brings_everything_back() {
 fn pressure_that_comes_and_goes_is_held_longer_each_time() {
     world();
     let group = Group::new("wave");
-    let back_off = ["--max-hold", "64", "--window", "500ms"];
+    let back_off = ["--set", "max-hold=64", "--window", "500ms"];
     let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &back_off]));
     let mut waves = 0;
     while status_of(&group)["hold_windows"].as_u64().unwrap() < 8 {
@@ -239,6 +239,10 @@ fn a_new_cgroup_takes_its_parents_verdict() {
     // The controller can be handed down only by a cgroup without processes.
     drop(worker);
     let child = group.child("child");
+    let line = status_of(&child);
+    assert_eq!(line["pressure"], true, "nothing is kept of it yet: {line}");
+    assert_eq!(line["why"], "pressure", "{line}");
+    assert!(line["stall_ms"].is_null(), "it has none of its own: {line}");
     let mut young = Worker::new(&child);
     young.fill(8 * MIB);
     assert_eq!(young.huge(), 0, "from the first fault on, without a scan");
@@ -305,7 +309,7 @@ fn each_of_many_cgroups_is_scanned() {
 fn some_stall_counts_if_asked() {
     world();
     let group = Group::new("some");
-    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--pressure", "some"]]));
+    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &["--set", "some-stall=1"]]));
     let worker = stall(&group);
     ext.decision(&group, "pressure");
     drop(relieve(&group, worker));

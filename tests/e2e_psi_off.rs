@@ -11,7 +11,7 @@ use common::{Group, MIB, world};
 #[ignore = "needs the lab's VM, booted with psi=0"]
 fn policies_that_need_psi_are_refused() {
     world();
-    for policy in ["adaptive", "reactive"] {
+    for policy in ["default", "reactive"] {
         let (code, message) = fails(&["run", "--policy", policy]);
         assert_eq!(code, 6, "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");

@@ -77,7 +77,7 @@ fn without_a_rule_it_does_not() {
     for multi_gen in [false, true] {
         let _lru = multi_gen.then(Setting::multi_gen);
         let group = Group::new("late");
-        let _ext = Ext::run(&group, &["--policy", "fixed", "--max-order", "62"]);
+        let _ext = Ext::run(&group, &["--policy", "fixed", "--cap", "1T"]);
         let mut worker = filled(&group, None);
         group.set("memory.high", "48M");
         assert!(!comes_to_rest(&mut worker), "MGLRU: {multi_gen}");
@@ -142,7 +142,7 @@ fn a_cap_takes_back_what_came_before_it() {
     let _swap = Swap::on();
     let group = Group::new("capped");
     let mut worker = filled(&group, None);
-    let _ext = Ext::run(&group, &["--policy", "fixed", "--max-order", "reclaim=4"]);
+    let _ext = Ext::run(&group, &["--policy", "fixed", "--cap", "reclaim=64K"]);
     pressed(&group, &mut worker);
     assert!(splits(&group) > 0);
 }

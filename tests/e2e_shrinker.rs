@@ -176,7 +176,7 @@ fn reclaim_takes_the_empty_pages_back() {
         worker.map(REGION);
         assert!(worker.touch_sparsely(STRIDE));
         assert_eq!(worker.huge(), REGION);
-        let _ext = policy.then(|| Ext::run(&group, &["--max-order", "0"]));
+        let _ext = policy.then(|| Ext::run(&group, &["--cap", "4K"]));
         let anon = |group: &Group| keyed(&group.get("memory.stat"), "anon");
         let before = anon(&group);
         // memory.stat lags behind by what each processor has not passed on yet.

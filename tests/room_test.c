@@ -5,22 +5,46 @@
  */
 #include "facts.h"
 
-/* Half of a limit of 100 MiB, 25600 pages, may be in large folios. */
+/* Room below a limit, as the walk finds it. */
+static __s64 level_room(__u64 limit, __u64 used, __u64 swapped, const struct mthp_tunables *t)
+{
+	return mthp_level_room(limit, used, swapped + mthp_never_fits(t->limit_share, t), t->limit_share, t);
+}
+
+/* Half of a limit of 100 MiB, 25600 pages, may be in large folios, where they stay. */
 static void a_limit_is_none_while_large_folios_have_not_had_their_share(void)
 {
 	struct mthp_tunables t = defaults();
 	__s64 unlimited = mthp_unlimited(&t);
 
-	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == unlimited, "nothing is used");
-	CHECK(mthp_level_room(25600, 12800 - 512, t.limit_share, &t) == unlimited, "one more fits");
-	CHECK(mthp_level_room(25600, 12800 - 511, t.limit_share, &t) == 12800 + 511, "just not");
-	CHECK(mthp_level_room(25600, 25600, t.limit_share, &t) == 0, "at the limit");
-	CHECK(mthp_level_room(25600, 25601, t.limit_share, &t) == -1, "over it");
-	CHECK(mthp_level_room(512, 0, t.limit_share, &t) == 512, "a limit without room for one");
-	CHECK(mthp_level_room(1792, 384, t.limit_share, &t) == unlimited, "half of 7 MiB");
-	CHECK(mthp_level_room(1792, 385, t.limit_share, &t) == 1407, "and no more");
+	t.takes_back = 0;
+	CHECK(level_room(25600, 0, 0, &t) == unlimited, "nothing is used");
+	CHECK(level_room(25600, 12800 - 512, 0, &t) == unlimited, "one more fits");
+	CHECK(level_room(25600, 12800 - 511, 0, &t) == 12800 + 511, "just not");
+	CHECK(level_room(25600, 25600, 0, &t) == 0, "at the limit");
+	CHECK(level_room(25600, 25601, 0, &t) == -1, "over it");
+	CHECK(level_room(512, 0, 0, &t) == 512, "a limit without room for one");
+	CHECK(level_room(1792, 384, 0, &t) == unlimited, "half of 7 MiB");
+	CHECK(level_room(1792, 385, 0, &t) == 1407, "and no more");
 	t.limit_share = 0;
-	CHECK(mthp_level_room(25600, 0, t.limit_share, &t) == 25600, "no share");
+	CHECK(level_room(25600, 0, 0, &t) == 25600, "no share");
+}
+
+/* All of it, where they can be taken back, as long as nothing has to go for them. */
+static void a_limit_is_none_while_all_fits(void)
+{
+	struct mthp_tunables t = defaults();
+	__s64 unlimited = mthp_unlimited(&t);
+
+	CHECK(t.takes_back == 1, "as this kernel does");
+	CHECK(level_room(25600, 25600 - 512, 0, &t) == unlimited, "one more fits");
+	CHECK(level_room(25600, 25600 - 511, 0, &t) == 511, "just not");
+	CHECK(level_room(25600, 20000, 5088, &t) == unlimited, "beside what is in swap");
+	CHECK(level_room(25600, 20000, 5089, &t) == 5600, "just not");
+	CHECK(level_room(25600, 12000, 25600, &t) == unlimited, "the share is theirs anyhow");
+	CHECK(level_room(25600, 20000, MTHP_NOT_COUNTED, &t) == 5600, "swap is not known");
+	t.limit_share = 0;
+	CHECK(level_room(25600, 0, 0, &t) == 25600, "each limit matters");
 }
 
 /* Limits and usages as large as there are, and any share. */
@@ -30,15 +54,17 @@ static void room_is_as_defined(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 limit = nasty_u64() % mthp_unlimited(&t);
 		__u64 used = nasty_u64() % mthp_unlimited(&t);
+		__u64 swapped = i & 1 ? nasty_u64() % mthp_unlimited(&t) : 0;
 		int within = used + t.largest_pages <= (limit * t.limit_share) >> 10;
-		__s64 want = within ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
+		int fits = t.takes_back && t.limit_share && used + swapped + t.largest_pages <= limit;
+		__s64 want = within || fits ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
-		CHECK(mthp_level_room(limit, used, t.limit_share, &t) == want, "%llu of %llu", used, limit);
+		CHECK(level_room(limit, used, swapped, &t) == want, "%llu and %llu of %llu", used, swapped, limit);
 	}
 }
 
-/* The rule as DESIGN states it, in 128 bits, order by order. */
-static void headroom_agrees_with_its_definition(void)
+/* The rule in 128 bits, order by order. */
+static void room_agrees_with_its_definition(void)
 {
 	struct mthp_tunables t = defaults();
 
@@ -46,27 +72,27 @@ static void headroom_agrees_with_its_definition(void)
 		struct mthp_facts f = calm(BPF_MTHP_FAULT + random_u64() % 3);
 		__u64 got;
 
-		f.headroom_bytes = nasty_u64();
-		t.headroom_factor = 1 + (nasty_u64() & 0xfffff);
+		f.room_bytes = nasty_u64();
+		t.room_factor = 1 + (nasty_u64() & 0xfffff);
 		t.page_shift = page_shifts[i % 3];
 		got = decide(&f, &t);
 		for (int order = 1; order < 40; order++) {
 			unsigned __int128 need = (unsigned __int128)1 << (order + t.page_shift);
-			int fits = f.headroom_bytes == MTHP_NO_LIMIT ||
-				   need * t.headroom_factor <= f.headroom_bytes;
+			int fits = f.room_bytes == MTHP_NO_LIMIT ||
+				   need * t.room_factor <= f.room_bytes;
 
 			/* What does not exist goes with the largest that does. */
 			if (order > 9)
 				fits = !!(got & (1ULL << 9));
 
 			CHECK(!!(got & (1ULL << order)) == fits,
-			      "order %d K %llu headroom %llu shift %u", order,
-			      t.headroom_factor, f.headroom_bytes, t.page_shift);
+			      "order %d K %llu room %llu shift %u", order,
+			      t.room_factor, f.room_bytes, t.page_shift);
 		}
 	}
 }
 
-static void headroom_is_graded_order_by_order(void)
+static void room_is_graded_order_by_order(void)
 {
 	struct mthp_tunables t = defaults();
 
@@ -77,12 +103,12 @@ static void headroom_is_graded_order_by_order(void)
 		t.largest_pages = 1 << 14;
 		for (int order = 1; order <= 13; order++) {
 			struct mthp_facts f = calm(BPF_MTHP_FAULT);
-			__u64 need = (1ULL << (order + shift)) * t.headroom_factor;
+			__u64 need = (1ULL << (order + shift)) * t.room_factor;
 			__u64 up_to = (2ULL << order) - 2;
 
-			f.headroom_bytes = need;
+			f.room_bytes = need;
 			CHECK(decide(&f, &t) == up_to, "order %d at shift %u", order, shift);
-			f.headroom_bytes = need - 1;
+			f.room_bytes = need - 1;
 			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)),
 			      "order %d just misses at shift %u", order, shift);
 		}
@@ -94,39 +120,86 @@ static void room_for_the_largest_is_room_for_all(void)
 	struct mthp_tunables t = defaults();
 	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-	f.headroom_bytes = 2048 * MIB;
+	f.room_bytes = 2048 * MIB;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB fit");
-	f.headroom_bytes--;
+	f.room_bytes--;
 	CHECK(decide(&f, &t) == 0x1fe, "just not");
 }
 
-/* The host is a limit like any other, with a K of its own. */
-static void the_host_is_graded_order_by_order(void)
+/* Of the machine as of a limit: the same K, and for what is in use another. */
+static void the_machine_is_a_level_like_any_other(void)
 {
 	struct mthp_tunables t = defaults();
-	__u32 rules;
 
 	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
-		const __u64 factor = reason == BPF_MTHP_RECLAIM ? MTHP_KEEP_FACTOR : t.host_factor;
+		const __u64 factor = reason == BPF_MTHP_RECLAIM ? MTHP_KEEP_FACTOR : t.room_factor;
 
 		if (reason == BPF_MTHP_COLLAPSE)
 			continue;
-		for (int order = 1; order < 9; order++) {
-			struct mthp_facts f = calm(reason);
-			__u64 up_to = (2ULL << order) - 2;
+		for (int order = 1; order < 9; order++)
+			for (__u32 level = 0; level < 3; level++) {
+				struct mthp_facts f = calm(reason);
+				__u64 up_to = (2ULL << order) - 2;
+				struct mthp_decision d;
 
-			f.host_bytes = (4096ULL << order) * factor;
-			CHECK(mthp_decide(&f, &t, &rules) == up_to, "order %d", order);
-			CHECK(rules == MTHP_RULE(HOST), "rules %x", rules);
-			f.host_bytes--;
-			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "order %d just misses", order);
-			f.headroom_bytes = 0;
-			CHECK(mthp_decide(&f, &t, &rules) == 0, "the nearer one counts");
-			t.rules &= ~MTHP_RULE(HOST);
-			f.headroom_bytes = MTHP_NO_LIMIT;
-			CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
-			t.rules = ALL_RULES;
+				f.room_bytes = (4096ULL << order) * factor;
+				f.level = level;
+				d = decided(&f, &t);
+				CHECK(d.orders == up_to, "order %d", order);
+				CHECK(d.rule == MTHP_ROOM, "%u at %u", d.rule, level);
+				f.room_bytes--;
+				CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "%d just misses", order);
+				t.rules &= ~MTHP_RULE(ROOM);
+				CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
+				t.rules = ALL_RULES;
+			}
+	}
+}
+
+/* Rooms as they are, over their limits, too, and levels: the least binds, and of equal ones the nearer. */
+static void the_level_that_leaves_the_least_binds(void)
+{
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		__s64 unlimited = mthp_unlimited(&t);
+		__s64 a = nasty_u64() % unlimited - nasty_u64() % unlimited;
+		__s64 b = i % 3 ? (__s64)(nasty_u64() % unlimited - nasty_u64() % unlimited) : a;
+		__u32 up = random_u64() % 1023, down = up + 1;
+		__s64 least = mthp_level_key(a, up), other = mthp_level_key(b, down);
+
+		CHECK(mthp_key_room(least) == a && mthp_key_level(least) == up, "%lld at %u", a, up);
+		least = least < other ? least : other;
+		CHECK(mthp_key_room(least) == (a < b ? a : b), "%lld, %lld", a, b);
+		CHECK(mthp_key_level(least) == (b <= a ? down : up), "%lld, %lld", a, b);
+		CHECK(mthp_key_bytes(mthp_level_key(unlimited, 0), &t) == MTHP_NO_LIMIT, "none");
+		CHECK(mthp_level_key(unlimited, 0) - mthp_level_key(-unlimited, 1023) > 0, "no overflow");
+	}
+}
+
+/* Up a path of limits, as the walk does: the least that a limit leaves, and where; none, if none counts. */
+static void the_walk_ends_with_the_nearest_limit(void)
+{
+	for (int i = 0; i < 200000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		__s64 unlimited = mthp_unlimited(&t), want = unlimited, room;
+		__s64 least = mthp_level_key(unlimited, 0);
+		__u32 level, at = 0;
+
+		for (level = 1 + random_u64() % 16; level; level--) {
+			/* Near each other, so that each of them is the least now and then. */
+			__u64 limit = 1 + random_u64() % 100000, used = random_u64() % 100000;
+			__u64 swapped = random_u64() % 1000 + mthp_never_fits(t.limit_share, &t);
+
+			least = mthp_nearer(least, level, limit, used, swapped, t.limit_share, &t);
+			room = mthp_level_room(limit, used, swapped, t.limit_share, &t);
+			if (room < want) {
+				want = room;
+				at = level;
+			}
 		}
+		CHECK(mthp_key_room(least) == want, "%lld, not %lld", mthp_key_room(least), want);
+		CHECK(!at || mthp_key_level(least) == at, "%u, not %u", mthp_key_level(least), at);
+		CHECK((mthp_key_bytes(least, &t) == MTHP_NO_LIMIT) == (want == unlimited), "%lld", want);
 	}
 }
 
@@ -136,18 +209,18 @@ static void what_is_there_needs_less_room(void)
 	struct mthp_tunables t = defaults();
 	struct mthp_facts f = calm(BPF_MTHP_RECLAIM);
 
-	f.headroom_bytes = 32 * MIB;
+	f.room_bytes = 32 * MIB;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "2 MiB stay");
-	f.headroom_bytes--;
+	f.room_bytes--;
 	CHECK(decide(&f, &t) == 0x1fe, "just not");
 	f.reason = BPF_MTHP_FAULT;
 	CHECK(decide(&f, &t) == 0x6, "of new ones 16 KiB");
 	f.reason = BPF_MTHP_RECLAIM;
-	t.headroom_factor = 1;
+	t.room_factor = 1;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "a smaller K holds");
 }
 
-static void more_headroom_never_allows_less(void)
+static void more_room_never_allows_less(void)
 {
 	for (int i = 0; i < 500000; i++) {
 		struct mthp_facts low = nasty_facts(), high;
@@ -155,15 +228,13 @@ static void more_headroom_never_allows_less(void)
 		__u64 more = nasty_u64();
 
 		high = low;
-		high.headroom_bytes = low.headroom_bytes > more ? low.headroom_bytes : more;
-		more = nasty_u64();
-		high.host_bytes = low.host_bytes > more ? low.host_bytes : more;
+		high.room_bytes = low.room_bytes > more ? low.room_bytes : more;
 		CHECK(!(decide(&low, &t) & ~decide(&high, &t)),
-		      "%llu -> %llu", low.headroom_bytes, high.headroom_bytes);
+		      "%llu -> %llu", low.room_bytes, high.room_bytes);
 	}
 }
 
-static void no_headroom_leaves_base_pages(void)
+static void no_room_leaves_base_pages(void)
 {
 	struct mthp_tunables t = defaults();
 
@@ -172,7 +243,7 @@ static void no_headroom_leaves_base_pages(void)
 
 		if (reason == BPF_MTHP_COLLAPSE)
 			continue;
-		f.headroom_bytes = 0;
+		f.room_bytes = 0;
 		CHECK(decide(&f, &t) == 0, "reason %u", reason);
 	}
 }
@@ -182,27 +253,29 @@ static void no_limit_means_no_opinion(void)
 	struct mthp_tunables t = defaults();
 	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-	t.headroom_factor = ~0ULL;
-	t.host_factor = ~0ULL;
+	t.room_factor = ~0ULL;
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "even with the largest K");
 }
 
 /* A K of 0 never gets past the command line; dividing by it must not either. */
 static void a_factor_of_zero_does_not_divide(void)
 {
-	CHECK(mthp_headroom_orders(4096, 0, 12) == 1, "taken as 1");
+	CHECK(mthp_fitting_orders(4096, 0, 12) == 1, "taken as 1");
 }
 
 static const struct test tests[] = {
 	TEST(a_limit_is_none_while_large_folios_have_not_had_their_share),
+	TEST(a_limit_is_none_while_all_fits),
 	TEST(room_is_as_defined),
-	TEST(headroom_agrees_with_its_definition),
-	TEST(headroom_is_graded_order_by_order),
+	TEST(room_agrees_with_its_definition),
+	TEST(room_is_graded_order_by_order),
 	TEST(room_for_the_largest_is_room_for_all),
-	TEST(the_host_is_graded_order_by_order),
-	TEST(more_headroom_never_allows_less),
+	TEST(the_machine_is_a_level_like_any_other),
+	TEST(the_level_that_leaves_the_least_binds),
+	TEST(the_walk_ends_with_the_nearest_limit),
+	TEST(more_room_never_allows_less),
 	TEST(what_is_there_needs_less_room),
-	TEST(no_headroom_leaves_base_pages),
+	TEST(no_room_leaves_base_pages),
 	TEST(no_limit_means_no_opinion),
 	TEST(a_factor_of_zero_does_not_divide),
 };

@@ -166,7 +166,6 @@ static void extreme_samples_do_not_overflow(void)
 
 		t.window_ns = 1 + nasty_u64() % (10 * SEC);
 		t.threshold_ns = 1 + nasty_u64() % t.window_ns;
-		t.calm_ns = t.threshold_ns / 2;
 		t.max_hold = 1 + nasty_u64() % 1024;
 		s.hold = nasty_u64() % (t.max_hold + 1);
 		s.calm = nasty_u64() % t.max_hold;
@@ -332,7 +331,6 @@ static void without_back_off_each_calm_window_ends_it(void)
 
 	begin(&c);
 	c.t.max_hold = 1;
-	c.t.calm_ns = c.t.threshold_ns;
 	for (unsigned int turn = 1; turn <= 100; turn++) {
 		windows(&c, 1, 10);
 		windows(&c, 1, 9);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "abi.h"
+#include "defaults.h"
 
 #define MIB	(1ULL << 20)
 #define MS	1000000ULL
@@ -28,19 +29,15 @@ static int failures;
 	} while (0)
 
 #define ALL_RULES (MTHP_RULE(PRESSURE) | MTHP_RULE(SMALL) | MTHP_RULE(SPARSE) | \
-		   MTHP_RULE(HEADROOM) | MTHP_RULE(HOST) | MTHP_RULE(MAX_ORDER))
+		   MTHP_RULE(ROOM) | MTHP_RULE(CAP))
 
-/* The defaults of `mthp_ext run`, on a machine with 4 KiB pages and 2 MiB folios. */
+/* Those of the table of options, with every rule on: tests/decide.rs writes them down. */
 static inline struct mthp_tunables defaults(void)
 {
-	struct mthp_tunables t = MTHP_DEFAULTS;
+	struct mthp_tunables t;
 
-	t.magic = MTHP_MAGIC;
-	t.abi = MTHP_ABI;
-	t.rules = ALL_RULES;
-	t.page_shift = 12;
-	t.largest_pages = 512;
-	t.bind_khugepaged = 1;
+	_Static_assert(sizeof(t) == sizeof(default_tunables), "one layout");
+	memcpy(&t, default_tunables, sizeof(t));
 	return t;
 }
 

@@ -52,12 +52,8 @@ class Arm:
         return [(f"{THP}/enabled", self.enabled), *sizes, *self.writes]
 
 
-def _policy(key: str, label: str, about: str, *policy: str) -> Arm:
-    return Arm(key, label, about, "always", policy=policy, extra=True)
-
-
-def _preset(name: str, about: str) -> Arm:
-    return _policy(name, f"always+{name}", about, "--preset", name)
+def _policy(name: str, about: str, *options: str, label: str = "") -> Arm:
+    return Arm(name, f"always+{label or name}", about, "always", policy=("--policy", name, *options), extra=True)
 
 
 def _only(key: str, label: str, about: str, *sizes_kib: int) -> Arm:
@@ -99,11 +95,12 @@ ARMS = (
         policy=(),
         cases=("advised/*",),
     ),
-    _policy("reactive", "always+reactive", "the proposal's rule", "--policy", "reactive"),
-    _policy("headroom", "always+headroom", "by the distance to the limit", "--policy", "headroom"),
-    _policy("fixed", "always+fixed 64K", "64 KiB at most", "--policy", "fixed", "--max-order", "4"),
-    _preset("database", "the preset for databases with snapshots: 64 KiB at most"),
-    _preset("small-services", "the preset for many small processes"),
+    _policy("reactive", "the proposal's rule"),
+    _policy("headroom", "by the distance to the limit"),
+    _policy("fixed", "64 KiB at most", "--cap", "64K", label="fixed 64K"),
+    _policy("database", "the policy for databases with snapshots: 64 KiB at most"),
+    _policy("small-services", "the policy for many small processes"),
+    _policy("vm-host", "the policy for virtual machines whose memory nobody advises"),
 )
 """In the order of tables and of runs."""
 

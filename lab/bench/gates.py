@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the default policy must reach in every case, under both LRU flavours; and a preset in the case made for it."""
+"""What the default policy must reach in every case, under both LRU flavours; and a policy for one use in the case
+made for it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -129,7 +130,7 @@ def check(table: Table, *, counted: bool, sized: bool | None = None) -> list[Gat
     gates: list[Gate] = []
     for world in table.worlds:
         figures = counted or (world.case.counts and bool(sized))
-        for arm in filter(None, (*world.case.judges, world.case.preset)):
+        for arm in filter(None, (*world.case.judges, world.case.made_for)):
             one = _Judged(table, world, arm)
             if not one.runs or not ARM[arm].meant_for(world.case.name):
                 continue

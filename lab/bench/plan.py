@@ -14,7 +14,7 @@ _ON_HOSTS = (DEFAULT, ON_MADVISE)
 def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeats: int | None) -> list[Cell]:
     """All cells, so many runs of each or, with None, as many as lab/bench/judging.py has fixed. Every case runs once
     before any repeats, arms interleaved within a case, so that whatever drifts in the host meets all arms alike. What
-    is bounded in time rather than in work runs once. Where the default policy is run, so is the preset that a case is
+    is bounded in time rather than in work runs once. Where the default policy is run, so is the policy that a case is
     made for."""
     return [
         Cell(case, arm, lru, repeat)
@@ -23,12 +23,12 @@ def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeat
         if repeat < (repeats or judging.runs(case))
         for lru in case.lrus
         if lru in lrus
-        for arm in _with_preset(case, arms)
+        for arm in _with_its_own(case, arms)
         if arm.meant_for(case.name) and (arm.key in case.judges or arm.key not in _ON_HOSTS)
         if repeat == 0 or arm.key not in case.slow
     ]
 
 
-def _with_preset(case: Case, arms: Sequence[Arm]) -> list[Arm]:
-    preset = ARM[case.preset] if case.preset else None
-    return [*arms, preset] if preset and ARM[DEFAULT] in arms and preset not in arms else [*arms]
+def _with_its_own(case: Case, arms: Sequence[Arm]) -> list[Arm]:
+    own = ARM[case.made_for] if case.made_for else None
+    return [*arms, own] if own and ARM[DEFAULT] in arms and own not in arms else [*arms]

@@ -163,8 +163,8 @@ class Case:
     """Memory is what the case is about: the policy must not use more than `never` does."""
     tenants: bool = False
     """Each score belongs to a tenant of its own; the gates ask that no static setting suits all of them."""
-    preset: str | None = None
-    """The arm of the preset whose use the case shows: the gates judge it beside the default policy."""
+    made_for: str | None = None
+    """The arm of the policy whose use the case shows: the gates judge it beside the default policy."""
     slow: tuple[str, ...] = ()
     """Arms that are bounded in time rather than in work; they run once, and first."""
     binds: tuple[Bind, ...] = ()

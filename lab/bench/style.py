@@ -7,12 +7,12 @@ CSS = (
     COMMON
     + """
 :root { --madvise: #8d7bb0; --only64: #4d82bd; --shrinker: #b5653a; --headroom: #77a832;
-  --fixed: #a3873b; --database: #2f8f9d; --small-services: #c06c9b; --only16: #9db8d9; --only32: #759dcb;
-  --only64-2m: #2d5f97; --oracle: #5b5f66; --mthp_madvise: #4aa58c; }
+  --fixed: #a3873b; --database: #2f8f9d; --small-services: #c06c9b; --vm-host: #7a7f3d;
+  --only16: #9db8d9; --only32: #759dcb; --only64-2m: #2d5f97; --oracle: #5b5f66; --mthp_madvise: #4aa58c; }
 @media (prefers-color-scheme: dark) { :root {
   --madvise: #a593cc; --only64: #6fa1d8; --shrinker: #cf8257; --headroom: #93c253;
-  --fixed: #c4a85a; --database: #55b3c0; --small-services: #d98fb8; --only16: #b9cfe8; --only32: #93b7de;
-  --only64-2m: #4d82bd; --oracle: #c9ccd1; --mthp_madvise: #6cc4ab; } }
+  --fixed: #c4a85a; --database: #55b3c0; --small-services: #d98fb8; --vm-host: #a0a65c;
+  --only16: #b9cfe8; --only32: #93b7de; --only64-2m: #4d82bd; --oracle: #c9ccd1; --mthp_madvise: #6cc4ab; } }
 .dot.madvise { background: var(--madvise); } .dot.only64 { background: var(--only64); }
 .dot.shrinker { background: var(--shrinker); } .dot.headroom { background: var(--headroom); }
 rect.madvise { fill: var(--madvise); } rect.only64 { fill: var(--only64); }
@@ -20,6 +20,7 @@ rect.shrinker { fill: var(--shrinker); } rect.headroom { fill: var(--headroom); 
 .dot.fixed { background: var(--fixed); } rect.fixed { fill: var(--fixed); }
 .dot.database { background: var(--database); } rect.database { fill: var(--database); }
 .dot.small-services { background: var(--small-services); } rect.small-services { fill: var(--small-services); }
+.dot.vm-host { background: var(--vm-host); } rect.vm-host { fill: var(--vm-host); }
 .dot.only16 { background: var(--only16); } rect.only16 { fill: var(--only16); }
 .dot.only32 { background: var(--only32); } rect.only32 { fill: var(--only32); }
 .dot.only64-2m { background: var(--only64-2m); } rect.only64-2m { fill: var(--only64-2m); }

@@ -27,22 +27,26 @@ WITHOUT: Mapping[str, Without] = {
          "hostpressure/node"),
     ),
     "back-off": Without(
-        "no hysteresis, no hold", ("--max-hold", "1"), ("square/high", "redis/bgsave-high", "hostpressure/node")
+        "no hysteresis, no hold", ("--set", "max-hold=1"), ("square/high", "redis/bgsave-high", "hostpressure/node")
     ),
     "small": Without("no cgroup is small", ("--min-memory", "0"), ("mixed/host", "bloat/threads", "bloat/short")),
     "sparse": Without(
         "no process is sparse", ("--sparse-waste", "0"), ("bloat/sparse", "bloat/sparse-max", "underused/cache")
     ),
-    "headroom": Without(
-        "large folios until the limit; the host is none, either",
-        ("--limit-share", "100", "--headroom-factor", "1", "--host-factor", "1"),
+    "room": Without(
+        "large folios until the limit; the machine is none, either",
+        ("--limit-share", "100", "--room-factor", "1"),
         ("redis/set-high", "redis/set-max", "mixed/host"),
     ),
     "share": Without(
-        "K alone; the host is no limit", ("--limit-share", "0", "--host-factor", "1"), ("roomy/x2", "roomy/files")
+        "K alone; the machine is no limit",
+        ("--limit-share", "0", "--set", "count-machine=0"),
+        ("roomy/x2", "roomy/files"),
     ),
-    "host": Without("the host is no limit", ("--host-factor", "1"), ("hostpressure/redis",)),
-    "cache": Without("page cache counts as used", ("--count-cache",), ("roomy/files",)),
+    "machine": Without(
+        "the machine is no limit", ("--set", "count-machine=0"), ("hostpressure/redis",)
+    ),
+    "cache": Without("page cache counts as used", ("--set", "spare-cache=0"), ("roomy/files",)),
 }  # fmt: skip
 """Rule, or part of one -> how it is taken away."""
 
@@ -74,8 +78,11 @@ SWEEPS: Mapping[str, Sweep] = {
             "late/quarter",
         ),
     ),
-    "headroom-factor": Sweep("1024", ("16", "64", "256", "4096"), ("redis/set-max", "redis/set-high")),
-    "host-factor": Sweep("1024", ("64", "256", "4096"), ("hostpressure/redis", "hostpressure/node")),
+    "room-factor": Sweep(
+        "1024",
+        ("16", "64", "256", "4096"),
+        ("redis/set-max", "redis/set-high", "hostpressure/redis", "hostpressure/node"),
+    ),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none", "redis/set-none")),
     "sparse-waste": Sweep(
         "64M",
@@ -85,15 +92,17 @@ SWEEPS: Mapping[str, Sweep] = {
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
     "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
-    "calm-share": Sweep("50", ("10", "25", "75", "100"), ("square/high", "hostpressure/node")),
-    "pressure-order": Sweep(
-        "0", ("4", "9"), ("hostpressure/node", "redis/bgsave-high", "square/high", "hostpressure/redis")
-    ),
-    "pressure": Sweep("full", ("some",), ("redis/bgsave-high", "hostpressure/node", "cpus/threads")),
-    "sparse-share": Sweep("50", ("25", "75"), ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none")),
+    "some-stall": Sweep("0", ("1",), ("redis/bgsave-high", "hostpressure/node", "cpus/threads")),
     "sample-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
 }
 """Option of `mthp_ext run` -> its sweep."""
+
+MEASURED_ONLY = ("max-hold", "sample-every", "some-stall")
+"""Those that only `--set` knows."""
+
+
+def _given(option: str, value: str) -> tuple[str, ...]:
+    return ("--set", f"{option}={value}") if option in MEASURED_ONLY else (f"--{option}", value)
 
 
 def _arm(key: str, label: str, about: str, options: tuple[str, ...], cases: tuple[str, ...]) -> Arm:
@@ -106,7 +115,9 @@ ABLATION: Mapping[str, Arm] = {
 """Rule -> the arm without it."""
 SWEPT: Mapping[str, Mapping[str, Arm]] = {
     option: {
-        value: _arm(f"{option}={value}", f"{option} {value}", f"--{option} {value}", (f"--{option}", value), one.cases)
+        value: _arm(
+            f"{option}={value}", f"{option} {value}", " ".join(_given(option, value)), _given(option, value), one.cases
+        )
         for value in one.values
     }
     for option, one in SWEEPS.items()

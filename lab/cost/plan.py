@@ -65,14 +65,14 @@ class Arm:
 NONE = Arm("none", "nothing attached", "none", places=PLACES)
 EMPTY = Arm("empty", "empty program", "empty")
 COUNT = Arm("count", "counting program", "count")
-ADAPTIVE = Arm("adaptive", "adaptive (default)", "ext")
-LIMITS = Arm("adaptive-limits", "adaptive, limit at every level", "ext", places=tuple(LIMITED.values()))
+DEFAULT = Arm("default", "default", "ext")
+LIMITS = Arm("default-limits", "default, limit at every level", "ext", places=tuple(LIMITED.values()))
 REFUSE = Arm(
     "refuse", "program that refuses", "refuse", places=tuple(SMALL.values()), sizes_kib=(ASKED_KIB,), refuses=True
 )
 TINY = Arm(
-    "adaptive-small",
-    "adaptive, small cgroup, compared with a refusing program",
+    "default-small",
+    "default, small cgroup, compared with a refusing program",
     "ext",
     places=tuple(SMALL.values()),
     sizes_kib=(ASKED_KIB,),
@@ -85,7 +85,7 @@ ARMS = (
     Arm("path", "empty program at every level", "empty", at="path"),
     Arm("reactive", "reactive", "ext", args=("--policy", "reactive")),
     Arm("headroom", "headroom", "ext", args=("--policy", "headroom")),
-    ADAPTIVE,
+    DEFAULT,
     LIMITS,
     REFUSE,
     TINY,
@@ -177,7 +177,7 @@ def smoke() -> Plan:
     arms = (
         replace(NONE, places=(plain,), sizes_kib=(4, ASKED_KIB)),
         replace(EMPTY, places=(plain,), sizes_kib=(ASKED_KIB,)),
-        replace(ADAPTIVE, places=(plain,), sizes_kib=(4, ASKED_KIB)),
+        replace(DEFAULT, places=(plain,), sizes_kib=(4, ASKED_KIB)),
         replace(REFUSE, places=(small,)),
         replace(TINY, places=(small,)),
         replace(COUNT, places=(plain,), sizes_kib=(4, ASKED_KIB, 64)),

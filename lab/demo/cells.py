@@ -23,7 +23,7 @@ ARMS = (
     Arm("always", "always", "always", None),
     Arm("never", "never", "never", None),
     Arm("reactive", "always+reactive", "always", "reactive"),
-    Arm("mthp_ext", "always+mthp_ext", "always", "adaptive"),
+    Arm("mthp_ext", "always+mthp_ext", "always", "default"),
 )
 ARM = {arm.key: arm for arm in ARMS}
 

@@ -64,7 +64,7 @@ def _environment() -> dict[str, str]:
 
 def build(names: set[str]) -> dict[str, Path]:
     """Builds the test programs of these names in the copy; LabError where one does not build."""
-    targets = [word for name in sorted(names) for word in (["--bins"] if name == "mthp_ext" else ["--test", name])]
+    targets = [word for name in sorted(names) for word in (["--lib"] if name == "mthp_ext" else ["--test", name])]
     log = _LOGS / "cargo.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     argv = [programs.cargo(), "test", "--no-run", "--locked", "--package", "mthp_ext", *targets]

@@ -69,6 +69,8 @@ RULES: dict[str, str] = {
     "unknown-reason": "a reason that the program does not know passes unchanged",
     "kept-by-less": "a folio in use stays where no more of its size would be given, until memory is short",
     "wanted-has-to-fit": "advised memory gets what fits, and no more",
+    "one-composition": "a decision has the rule that binds, and reads the limits only where they can change it",
+    "level-that-binds": "of all levels up to the machine the one that leaves the least is named",
     "baseline": "the first sample of a stall total is history",
     "no-flapping": "a verdict that is soon back takes longer to fall each time",
     "empty-cgroup": "a cgroup without processes is not small",

@@ -40,6 +40,7 @@ from lab.report import parts
 from lab.testing import bench as bench_tests
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, often, one, table
 from lab.tests.test_demo import _Checker
+from lab.tests.test_docs_commands import defaults_of_options, table_of_options
 
 
 class RegretTest(unittest.TestCase):
@@ -100,7 +101,7 @@ class GateTest(unittest.TestCase):
         killed = table(one(HIGH, "mthp_ext", 1, killed=True))
         self.assertIn("nothing is killed", self.failed(killed, counted=False))
 
-    def test_a_preset_is_judged_in_the_case_made_for_it_beside_the_default(self) -> None:
+    def test_a_policy_for_one_use_is_judged_in_the_case_made_for_it_beside_the_default(self) -> None:
         for arm, name in (("small-services", ", small-services"), ("mthp_ext", "")):
             failed = self.failed(table(*often(GROWN, arm, peak_mib=110), case=GROWN))
             self.assertIn(f"services/grown/classic{name}: peak resident / never", failed)
@@ -208,9 +209,9 @@ class JudgingTest(unittest.TestCase):
             self.assertEqual("madvise" in ran, case.advises, case.name)
             # Not even where it is named: it would be `never` once more.
             self.assertEqual(plan([case], [ARM["madvise"]], case.lrus, 1) != [], case.advises, case.name)
-            self.assertEqual({arm for arm in ran if not ARM[arm].static} - {case.preset}, set(case.judges), case.name)
+            self.assertEqual({arm for arm in ran if not ARM[arm].static} - {case.made_for}, set(case.judges), case.name)
             # What is run is what is judged.
-            self.assertEqual(ran, {*gates.judged_arms(case), *filter(None, [case.preset])}, case.name)
+            self.assertEqual(ran, {*gates.judged_arms(case), *filter(None, [case.made_for])}, case.name)
         self.assertEqual({arm.key for arm in ARMS if arm.static}, set(judging.STATIC))
 
     def test_a_policy_as_good_as_the_best_is_held_or_undecided_never_missed(self) -> None:
@@ -540,7 +541,7 @@ class PlanTest(unittest.TestCase):
     def test_lru_flavours_that_make_no_sense_are_left_out(self) -> None:
         self.assertEqual({c.lru for c in plan([THREADS], [ARM["never"]], ["classic", "mglru"], 1)}, {"classic"})
 
-    def test_a_preset_runs_beside_the_default_in_the_case_made_for_it(self) -> None:
+    def test_a_policy_for_one_use_runs_beside_the_default_in_the_case_made_for_it(self) -> None:
         both = [ARM["never"], ARM["mthp_ext"]]
         for arms, ran in ((both, ["never", "mthp_ext", "small-services"]), ([ARM["never"]], ["never"])):
             self.assertEqual([c.arm.key for c in plan([GROWN], arms, ["classic"], 1)], ran)
@@ -562,7 +563,7 @@ class ScenarioTest(unittest.TestCase):
                 self.assertTrue(any(task.role is Role.LOAD for task in case.tasks), case.name)
                 self.assertTrue({task.group for task in case.tasks} <= {None, *groups}, case.name)
                 self.assertTrue({wave.group for wave in case.waves} <= set(groups), case.name)
-                self.assertTrue({*filter(None, [case.preset]), *case.slow} <= set(ARM), case.name)
+                self.assertTrue({*filter(None, [case.made_for]), *case.slow} <= set(ARM), case.name)
                 self.assertTrue(set(case.software) <= set(software.NAMES), case.name)
                 for name in groups:
                     self.assertTrue("/" not in name or name.rpartition("/")[0] in groups, name)
@@ -608,18 +609,17 @@ class ArmTest(unittest.TestCase):
         self.assertEqual([v for f, v in only.items() if "-64kB" in f], ["inherit"])
         self.assertEqual({v for f, v in only.items() if "/hugepages-" in f and "-64kB" not in f}, {"never"})
 
-    def test_every_preset_has_an_arm_that_is_run_on_request_only(self) -> None:
-        document = (REPO / "docs" / "policies" / "presets.md").read_text()
-        presets = re.findall(r"^## ([a-z-]+)$", document, re.MULTILINE)
-        self.assertTrue(presets)
-        self.assertEqual([ARM[name].policy for name in presets], [("--preset", name) for name in presets])
-        others = ["reactive", "headroom", "fixed"]
-        self.assertEqual([arm.key for arm in ARMS if arm.extra], [*others, *presets])
-        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], [*others, *presets])
+    def test_every_policy_has_an_arm_and_all_but_the_default_run_on_request_only(self) -> None:
+        names = {path.stem for path in (REPO / "policies").glob("*.toml")}
+        named = [arm.key for arm in ARMS if arm.extra]
+        self.assertEqual({*named, "default"}, names)
+        self.assertEqual([(ARM[name].policy or ())[:2] for name in named], [("--policy", name) for name in named])
+        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], named)
+        document = (REPO / "docs" / "policies.md").read_text()
         for name in re.findall(r"SCENARIO=(\S+)", document):
             self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))
-        for names in re.findall(r"ARM=([a-z0-9_,-]+)", document):
-            self.assertTrue(set(names.split(",")) <= set(ARM), names)
+        for names_of_arms in re.findall(r"ARM=([a-z0-9_,-]+)", document):
+            self.assertTrue(set(names_of_arms.split(",")) <= set(ARM), names_of_arms)
 
 
 class VariantTest(unittest.TestCase):
@@ -629,17 +629,29 @@ class VariantTest(unittest.TestCase):
         removed = [arm.key for arm in variants.named(["ablation"])]
         self.assertEqual(removed, ["mthp_ext", *(f"no-{rule}" for rule in variants.WITHOUT)])
         self.assertEqual(variants.named(["limit-share=25"])[0].policy, ("--limit-share", "25"))
+        self.assertEqual(variants.named(["max-hold=8"])[0].policy, ("--set", "max-hold=8"))
         for bad in ("no-rule", "limit-share=26", "nothing"):
             with self.assertRaises(LabError):
                 variants.named([bad])
 
     def test_cases_and_options_exist(self) -> None:
-        options = (REPO / "src" / "cli.rs").read_text()
+        options = table_of_options() | {"set"}
+        measured = set(variants.MEASURED_ONLY) | {"count-machine", "spare-cache"}
         for arm in (*variants.ABLATION.values(), *(a for values in variants.SWEPT.values() for a in values.values())):
             self.assertTrue(arm.cases and set(arm.cases) <= set(CI), arm.key)
             self.assertRegex(Cell(HIGH, arm, "classic", 0).name, r"^[A-Za-z0-9_.-]+$")
             for option in (word for word in arm.policy or () if word.startswith("--")):
-                self.assertIn(f"    pub {option[2:].replace('-', '_')}:", options)
+                self.assertIn(option[2:], options)
+            for word in (word for word in arm.policy or () if "=" in word):
+                self.assertIn(word.partition("=")[0], measured)
+        self.assertEqual(measured, table_of_options(measured=True))
+
+    def test_sweeps_know_the_defaults_of_the_table(self) -> None:
+        defaults = defaults_of_options()
+        self.assertGreater(len(variants.SWEEPS), 8)
+        for option, sweep in variants.SWEEPS.items():
+            self.assertEqual(sweep.default, defaults[option], option)
+            self.assertNotIn(sweep.default, sweep.values, option)
 
     def test_a_rule_that_changes_nothing_is_found_out(self) -> None:
         case = CI["roomy/files"]

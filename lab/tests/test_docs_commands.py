@@ -43,6 +43,26 @@ def simple(command: str) -> Iterator[list[str]]:
             yield words
 
 
+def rows_of_options() -> list[str]:
+    """The rows of the table in src/model/options.rs."""
+    return (REPO / "src" / "model" / "options.rs").read_text().split("    Opt {\n")[1:]
+
+
+def _column(row: str, name: str) -> str:
+    match = re.search(rf'^        {name}: "([^"]+)"', row, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def table_of_options(*, measured: bool = False) -> set[str]:
+    """The options of the table: the public ones, or those that are there to be measured."""
+    return {_column(row, "name") for row in rows_of_options() if ("lab: true" in row) == measured}
+
+
+def defaults_of_options() -> dict[str, str]:
+    """Option -> default, as it is written."""
+    return {_column(row, "name"): _column(row, "default") for row in rows_of_options()}
+
+
 class Known:
     """What there is."""
 
@@ -54,16 +74,17 @@ class Known:
             *re.findall(r"\$\((?:if \$\()?([A-Z_]+)\)", makefile),
             *(exported[1].split() if exported else ()),
         }
-        cli = (REPO / "src" / "cli.rs").read_text()
+        cli = (REPO / "src" / "commands" / "cli.rs").read_text()
         options = {
             name: {option.replace("_", "-") for option in re.findall(r"^    pub (\w+):", body, re.MULTILINE)}
             for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", cli, re.MULTILINE | re.DOTALL)
         }
+        options["RunArgs"] = options["RunArgs"] - {"given"} | table_of_options() | {"set"}
         variants = re.search(r"^pub enum Command \{\n(.*?)^\}", cli, re.MULTILINE | re.DOTALL)
         self.subcommands = {
             name.lower(): options[args]
             for name, args in re.findall(r"^    (\w+)\((\w+)\),", variants[1] if variants else "", re.MULTILINE)
-        }
+        } | {"completions": set()}
         self.options = set().union(*self.subcommands.values()) | {"help", "version"}
         # A span may name an option of the lab's own programs.
         sources = "".join(path.read_text() for path in (REPO / "lab").rglob("*.py"))
@@ -129,9 +150,10 @@ class CommandTest(unittest.TestCase):
     def test_there_is_something_to_compare_with(self) -> None:
         self.assertLessEqual({"demo", "test", "kernel-tree"}, self.known.targets)
         self.assertLessEqual({"SCALE", "DIR", "MTHP_CACHE", "SCENARIO"}, self.known.variables)
-        self.assertLessEqual({"run", "status", "presets", "support"}, set(self.known.subcommands))
-        self.assertIn("max-order", self.known.subcommands["run"])
-        self.assertNotIn("max-order", self.known.subcommands["status"])
+        self.assertLessEqual({"run", "status", "policies", "options", "support"}, set(self.known.subcommands))
+        self.assertIn("cap", self.known.subcommands["run"])
+        self.assertNotIn("max-hold", self.known.subcommands["run"])
+        self.assertNotIn("cap", self.known.subcommands["status"])
         self.assertLessEqual({"docs", "figures", "kernel-tree"}, self.known.lab)
 
     def test_what_does_not_exist_is_found(self) -> None:
@@ -140,7 +162,7 @@ class CommandTest(unittest.TestCase):
             ("`make demo SCALES=full`", "page:1: no variable of the Makefile: SCALES"),
             ("a\n\n```console elsewhere\n# cd x && make -j4 tset\n```\n", "page:4: no target: make tset"),
             (
-                "```console guest\n# mthp_ext run \\\n    --max-order 4\n# mthp_ext walk\n```",
+                "```console guest\n# mthp_ext run \\\n    --cap 64K\n# mthp_ext walk\n```",
                 "page:4: no subcommand: mthp_ext walk",
             ),
             ("`mthp_ext status --policy fixed`", "page:1: no option here: --policy"),

@@ -200,7 +200,7 @@ class RepositoryTest(unittest.TestCase):
     def test_every_figure_is_that_of_its_source(self) -> None:
         pages = figures.pages()
         self.assertLessEqual(
-            {"README.md", "docs/results.md", "docs/policies/adaptive.md"}, {page.name for page in pages}
+            {"README.md", "docs/results.md", "docs/policies/default.md"}, {page.name for page in pages}
         )
         self.assertGreater(sum(len(block.entries) for page in pages for block in page.blocks), 30)
         self.assertEqual([one for page in pages for one in problems(page, RESULTS)], [])

@@ -34,7 +34,7 @@ def selftests(texts: list[str]) -> dict[str, set[str]]:
 def others() -> dict[str, set[str]]:
     """The same for Rust files (by their name), C unit tests, and the lab's own tests."""
     found: dict[str, set[str]] = {}
-    for path in [*(REPO / "tests").glob("*.rs"), *(REPO / "src").glob("*.rs")]:
+    for path in [*(REPO / "tests").glob("*.rs"), *(REPO / "src").rglob("*.rs")]:
         found.setdefault(path.stem, set()).update(
             re.findall(r"#\[test\]\n(?:\s*#\[[^\n]*\]\n)*\s*fn (\w+)", path.read_text())
         )

@@ -41,9 +41,10 @@ def _selftests() -> set[str]:
 def _program_tests() -> set[str]:
     """TARGET PATH of every host test that a mutant of the program can name."""
     found = set()
-    for path in sorted((REPO / "src").glob("*.rs")):
+    for path in sorted((REPO / "src").rglob("*.rs")):
+        module = "::".join(path.relative_to(REPO / "src").with_suffix("").parts)
         for name in re.findall(r"#\[test\]\n\s+fn (\w+)", path.read_text()):
-            found.add(f"mthp_ext {path.stem}::tests::{name}")
+            found.add(f"mthp_ext {module}::tests::{name}")
     for module, names in re.findall(r"^tests! \{\n\s+(\w+), \"\w+\",\n(.*?)^\}", _decide(), re.MULTILINE | re.DOTALL):
         found |= {f"decide {module}::{name}" for name in re.findall(r"\w+", names)}
     return found

@@ -60,13 +60,13 @@ pub fn attached() -> usize {
 pub const K64: [&str; 8] = [
     "--policy",
     "headroom",
-    "--headroom-factor",
+    "--room-factor",
     "64",
     "--limit-share",
     "0",
     // The guest itself is too small for 1024 and no share.
-    "--host-factor",
-    "1",
+    "--set",
+    "count-machine=0",
 ];
 
 /// Neither the time nor the stall of a test brings a scan, so that what requests see counts; and the
@@ -76,8 +76,8 @@ pub const SELDOM: [&str; 6] = [
     "10s",
     "--threshold",
     "10s",
-    "--host-factor",
-    "1",
+    "--set",
+    "count-machine=0",
 ];
 
 /// A running `mthp_ext run --json`.  Dropped: killed.

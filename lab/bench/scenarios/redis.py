@@ -73,7 +73,7 @@ def _bgsave(size: store.Size, case: Case) -> Case:
     # when it came, so no coverage is asked for.
     return replace(
         case, machine=machine, tasks=tasks, scores=(work,), more=(*case.scores, *case.more), roomy=False,
-        deadline_s=2 * case.deadline_s, preset=None if case.roomy else "database",
+        deadline_s=2 * case.deadline_s, made_for=None if case.roomy else "database",
     )  # fmt: skip
 
 

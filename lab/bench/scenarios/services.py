@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Services that have grown: each wastes a part of its large folios, and none is small any more. What the preset
+"""Services that have grown: each wastes a part of its large folios, and none is small any more. What the policy
 small-services is for."""
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def cases(scale: Scale) -> list[Case]:
             deadline_s=60,
             main="small",
             frugal=True,
-            preset="small-services",
+            made_for="small-services",
             lrus=("classic",),
         )
     ]

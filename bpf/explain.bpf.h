@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What would be decided for a cgroup by a request that samples now, and why: asked by `mthp_ext status`, of the very
+ * programs that decide.  Changes nothing.
+ */
+#ifndef MTHP_EXPLAIN_BPF_H
+#define MTHP_EXPLAIN_BPF_H
+
+#include "report.bpf.h"
+#include "state.bpf.h"
+
+/* Writes down what is decided for @cgrp, and from what.  @state may be NULL. */
+__noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state,
+			     struct mthp_record *r)
+{
+	const struct mthp_tunables *t = mthp_tunables();
+	struct mthp_place place = { cgrp, state };
+	struct mthp_facts f = {};
+
+	if (!r)
+		return 0;
+	/* What the next sample would find: an old room beside a fresh limit would be neither. */
+	if (state) {
+		mthp_kept_facts(&f, state);
+		f.room_bytes = mthp_machine_now(cgrp, t);
+		if (state->populated && (t->rules & MTHP_RULE(SMALL)))
+			f.memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
+	} else {
+		mthp_new_facts(cgrp, &f);
+	}
+	if (t->rules & MTHP_RULE(ROOM))
+		mthp_walk_to_root(&f, &place);
+	mthp_decide_each(r->decided, &f, t);
+	mthp_describe_facts(r, &f, cgrp, state, t);
+	return 0;
+}
+
+SEC("syscall")
+int mthp_explain(struct mthp_explained *e)
+{
+	struct mthp_cgroup *state;
+	struct cgroup *cgrp;
+	int reason, rule;
+
+	cgrp = bpf_cgroup_from_id(e->cgroup_id);
+	e->found = cgrp != 0;
+	if (!cgrp)
+		return 0;
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	e->kept = state != 0;
+	mthp_describe(cgrp, state, &e->now);
+	if (state) {
+		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+			e->asked[reason] = state->asked[reason];
+			for (rule = 0; rule < MTHP_NR_RULES; rule++)
+				e->narrowed[reason][rule] = state->narrowed[reason][rule];
+		}
+	}
+	bpf_cgroup_release(cgrp);
+	return 0;
+}
+
+#endif /* MTHP_EXPLAIN_BPF_H */

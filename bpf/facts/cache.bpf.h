@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Page cache that reclaim would drop first: below a limit it is room.  A scan learns
+ * how much there is in each subtree; in between, requests read the lists of their own
+ * cgroup.
+ */
+#ifndef MTHP_CACHE_BPF_H
+#define MTHP_CACHE_BPF_H
+
+#include "facts/idle.bpf.h"
+#include "state.bpf.h"
+
+/* May page cache be room for @state's cgroup?  Only below a limit. */
+static __always_inline int mthp_cache_counts(const struct mthp_cgroup *state,
+					     const struct mthp_tunables *t)
+{
+	return (t->rules & MTHP_RULE(ROOM)) && t->spare_cache && !state->unlimited;
+}
+
+/* Bytes of page cache by now: of @cgrp itself as of now, of those below as of the last scan. */
+static __always_inline __u64 mthp_cache_now(struct cgroup *cgrp, const struct mthp_cgroup *state,
+					    const struct mthp_tunables *t)
+{
+	__s64 files = (mthp_own_idle_pages(cgrp, 1) << t->page_shift) + state->cache_beyond;
+
+	return files > 0 ? files : 0;
+}
+
+/*
+ * How much further the nearest limit would be without @files bytes of page cache.
+ * What faults use of it unseen stalls somebody, and that brings the next scan at once.
+ *
+ * At each level it is the page cache of the whole subtree that makes room, so the
+ * least of these rooms comes down from the parent, which the scan met before; above
+ * the cgroup that the policy is attached to page cache counts as used.  @below is what
+ * is left with all of it used.
+ */
+static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgroup *state,
+					  __u64 files, __u64 below)
+{
+	const struct mthp_tunables *t = mthp_tunables();
+	struct mthp_counters counters;
+	__u64 room = MTHP_NO_LIMIT;
+	struct mthp_cgroup *above;
+	struct cgroup *parent;
+	__s64 limit, own;
+
+	if (!cgrp || !state)
+		return;
+	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
+	if (parent) {
+		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
+		room = above && above->scanned_ns ? above->dropped_bytes :
+						     mthp_below_limits(parent, t);
+		bpf_cgroup_release(parent);
+	}
+	mthp_counters(&counters, cgrp);
+	if (counters.own) {
+		limit = mthp_min(counters.own->high, counters.own->max);
+		own = ((limit - counters.own->usage.counter) << t->page_shift) + files;
+		if (limit < (__s64)mthp_unlimited(t) && (__u64)own < room)
+			room = own > 0 ? own : 0;
+	}
+	state->dropped_bytes = room;
+	state->cache_bytes = below < room && room != MTHP_NO_LIMIT ? room - below : 0;
+}
+
+/*
+ * What a request samples: where page cache could make room, how much there is by now
+ * in its own cgroup; of that below, and of what must be written, what the last scan saw.
+ * A global function, which the verifier follows once.
+ */
+__noinline int mthp_sample_cache(struct cgroup *cgrp __arg_trusted)
+{
+	const struct mthp_tunables *t = mthp_tunables();
+	struct mthp_cgroup *state;
+
+	if (mthp_key_bytes(mthp_nearest_limit(cgrp, 0, t->limit_share), t) == MTHP_NO_LIMIT)
+		return 0;
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	if (!state)
+		return 0;
+	mthp_room_of_cache(cgrp, state, mthp_cache_now(cgrp, state, t), mthp_below_limits(cgrp, t));
+	return 0;
+}
+
+#endif /* MTHP_CACHE_BPF_H */

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The record of a cgroup's decisions, and the report of one that changed. */
+#ifndef MTHP_REPORT_BPF_H
+#define MTHP_REPORT_BPF_H
+
+#include "state.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} mthp_events SEC(".maps");
+
+/* A cgroup whose room wavers must not flood the log: one line per this. */
+#define MTHP_REPORT_EVERY_NS	100000000ULL
+
+/* Its facts, whatever the reason, as the requests until the next sample find them. */
+static __always_inline void mthp_all_facts(struct mthp_facts *f, struct cgroup *cgrp,
+					   const struct mthp_cgroup *state, const struct mthp_tunables *t)
+{
+	struct mthp_place place = { cgrp, state };
+
+	if (state)
+		mthp_kept_facts(f, state);
+	else
+		mthp_new_facts(cgrp, f);
+	if (t->rules & MTHP_RULE(ROOM))
+		mthp_walk_to_root(f, &place);
+}
+
+/* The level that leaves the least: its limit, and what of that is in use. */
+static __always_inline void mthp_describe_level(struct mthp_record *r, struct cgroup *cgrp, __u32 level,
+						const struct mthp_tunables *t)
+{
+	struct mthp_counters counters;
+	struct mthp_space space = {};
+	struct cgroup *at;
+
+	r->limit_bytes = 0;
+	r->used_bytes = 0;
+	r->swapped_bytes = 0;
+	r->level_id = 0;
+	r->level_high = 0;
+	r->level_nodes = 0;
+	r->pad = 0;
+	if (!(t->rules & MTHP_RULE(ROOM)) || r->room_bytes == MTHP_NO_LIMIT)
+		return;
+	if (!level) {
+		if (!mthp_space_of(cgrp, &space))
+			return;
+		r->level_nodes = space.nodes;
+		r->limit_bytes = space.total << t->page_shift;
+		r->used_bytes = (space.total - space.left) << t->page_shift;
+		return;
+	}
+	at = bpf_cgroup_ancestor(cgrp, level);
+	if (!at)
+		return;
+	mthp_counters(&counters, at);
+	if (counters.own) {
+		r->level_high = counters.own->high < counters.own->max;
+		r->limit_bytes = (r->level_high ? counters.own->high : counters.own->max) << t->page_shift;
+		r->used_bytes = counters.own->usage.counter << t->page_shift;
+		r->swapped_bytes = mthp_swap_usage(counters.own) << t->page_shift;
+	}
+	r->level_id = at->kn->id;
+	bpf_cgroup_release(at);
+}
+
+/* Decides for each reason; @decided has a place for each. */
+static __always_inline void mthp_decide_each(struct mthp_decision *decided, struct mthp_facts *f,
+					     const struct mthp_tunables *t)
+{
+	__u32 reason;
+
+	decided[0] = (struct mthp_decision){};
+	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+		f->reason = reason;
+		decided[reason] = mthp_decide(f, t, mthp_room_is_known, 0);
+	}
+}
+
+/* What the decisions rest on.  @state may be NULL. */
+static __always_inline void mthp_describe_facts(struct mthp_record *r, const struct mthp_facts *f,
+						struct cgroup *cgrp, const struct mthp_cgroup *state,
+						const struct mthp_tunables *t)
+{
+	r->memory_bytes = f->memory_bytes;
+	/* Only that rule has it looked at. */
+	r->memory_known = f->memory_known && (t->rules & MTHP_RULE(SMALL));
+	r->pressure = f->pressure;
+	r->room_bytes = f->room_bytes;
+	r->stall_ns = state ? state->stall.stall_ns : 0;
+	r->elapsed_ns = state ? state->stall.elapsed_ns : 0;
+	r->seen = state ? state->stall.seen : 0;
+	r->hold = state ? state->stall.hold : 0;
+	r->calm = state ? state->stall.calm : 0;
+	r->cache_bytes = state ? state->cache_bytes : 0;
+	mthp_describe_level(r, cgrp, f->level, t);
+}
+
+/* A change of decision, which counts as reported from here on. */
+static __noinline void mthp_fill_event(struct mthp_event *e, struct cgroup *cgrp, struct mthp_cgroup *state,
+				       __u64 now)
+{
+	__u32 reason;
+
+	if (!e || !cgrp || !state)
+		return;
+	e->t_ns = now;
+	e->cgroup_id = cgrp->kn->id;
+	e->suppressed = state->suppressed;
+	e->from[0] = 0;
+	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+		e->from[reason] = state->reported[reason];
+		state->reported[reason] = e->now.decided[reason].orders;
+	}
+	state->suppressed = 0;
+}
+
+/*
+ * Report the decision of @state's cgroup if it is not the one last reported.
+ * @force: from the scan, which is rare; a request is bound to the rate limit.
+ * What cannot be sent now stays a difference and is sent by a later call.
+ * A global function, which the verifier follows once and not from each caller.
+ */
+__noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state, int force)
+{
+	const struct mthp_tunables *t = mthp_tunables();
+	struct mthp_decision decided[MTHP_NR_REASONS];
+	struct mthp_facts f = {};
+	struct mthp_event *e;
+	__u64 now, before;
+	int differs = 0;
+	__u32 reason;
+
+	if (!state)
+		return 0;
+	before = state->reported_ns;
+	now = bpf_ktime_get_ns();
+	if (!force && now - before < MTHP_REPORT_EVERY_NS) {
+		state->suppressed++;
+		return 0;
+	}
+	mthp_all_facts(&f, cgrp, state, t);
+	mthp_decide_each(decided, &f, t);
+	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
+		differs |= decided[reason].orders != state->reported[reason];
+	if (!differs)
+		return 0;
+	/* Another CPU may have found the same change: one of them reports it. */
+	if (__sync_val_compare_and_swap(&state->reported_ns, before, now) != before)
+		return 0;
+
+	e = bpf_ringbuf_reserve(&mthp_events, sizeof(*e), 0);
+	if (!e) {
+		state->suppressed++;
+		return 0;
+	}
+	__builtin_memcpy(e->now.decided, decided, sizeof(decided));
+	mthp_describe_facts(&e->now, &f, cgrp, state, t);
+	mthp_fill_event(e, cgrp, state, now);
+	bpf_ringbuf_submit(e, 0);
+	return 1;
+}
+
+#endif /* MTHP_REPORT_BPF_H */

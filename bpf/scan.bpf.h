@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The scan: a sleepable program that brings the pressure verdict and the size of every
+ * cgroup of the subtree up to date.  mthp_ext runs it once per window and at each PSI
+ * event; mthp_choose only reads what it left.
+ *
+ * It lists the cgroups under RCU and then visits them one by one.  A cgroup iterator would
+ * hold cgroup_mutex over the whole walk, and make everybody wait who makes, removes or
+ * configures a cgroup.
+ */
+#ifndef MTHP_SCAN_BPF_H
+#define MTHP_SCAN_BPF_H
+
+#include "facts/cache.bpf.h"
+#include "report.bpf.h"
+#include "state.bpf.h"
+#include "stall.h"
+#include "walk.h"
+
+/* Weak: a policy without the rule pressure does without the scan, and without these. */
+extern int bpf_cgroup_flush_stats(struct cgroup *cgrp) __ksym __weak;
+extern __u64 bpf_cgroup_stall(struct cgroup *cgrp, __u32 state) __ksym __weak;
+extern struct mem_cgroup *bpf_get_mem_cgroup(struct cgroup_subsys_state *css) __ksym __weak;
+extern void bpf_put_mem_cgroup(struct mem_cgroup *memcg) __ksym __weak;
+extern void bpf_mem_cgroup_flush_stats(struct mem_cgroup *memcg) __ksym __weak;
+extern unsigned long bpf_mem_cgroup_page_state(struct mem_cgroup *memcg, int idx) __ksym __weak;
+extern int bpf_iter_css_task_new(struct bpf_iter_css_task *it,
+				 struct cgroup_subsys_state *css, unsigned int flags) __ksym __weak;
+extern struct task_struct *bpf_iter_css_task_next(struct bpf_iter_css_task *it) __ksym __weak;
+extern void bpf_iter_css_task_destroy(struct bpf_iter_css_task *it) __ksym __weak;
+extern int bpf_iter_css_new(struct bpf_iter_css *it, struct cgroup_subsys_state *start,
+			    unsigned int flags) __ksym __weak;
+extern struct cgroup_subsys_state *bpf_iter_css_next(struct bpf_iter_css *it) __ksym __weak;
+extern void bpf_iter_css_destroy(struct bpf_iter_css *it) __ksym __weak;
+
+extern void bpf_rcu_read_lock(void) __ksym;
+extern void bpf_rcu_read_unlock(void) __ksym;
+
+/* Ids of the cgroups to visit, parents before children. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MTHP_LIST);
+	__type(key, __u32);
+	__type(value, __u64);
+} mthp_list SEC(".maps");
+
+/*
+ * Does a process live in this very cgroup?  Asked of the task iterator and not
+ * of the populated counters in struct cgroup: those have been renamed and
+ * rearranged between releases.  Descendants do not matter, as a decision is
+ * always made for the cgroup the process itself is in.
+ */
+static __always_inline int mthp_populated(struct cgroup *cgrp)
+{
+	struct bpf_iter_css_task it;
+	struct task_struct *task;
+
+	bpf_iter_css_task_new(&it, &cgrp->self, CSS_TASK_ITER_PROCS);
+	task = bpf_iter_css_task_next(&it);
+	bpf_iter_css_task_destroy(&it);
+	return task != 0;
+}
+
+#define MTHP_STAT(memcg, item)	\
+	bpf_mem_cgroup_page_state(memcg, bpf_core_enum_value(enum node_stat_item, item))
+
+/* Bytes of files on the list that reclaim takes from first, as far as it need not write them. */
+static __always_inline __u64 mthp_idle_files(struct mem_cgroup *memcg)
+{
+	__u64 files = MTHP_STAT(memcg, NR_INACTIVE_FILE);
+	__u64 busy = MTHP_STAT(memcg, NR_FILE_DIRTY) + MTHP_STAT(memcg, NR_WRITEBACK);
+
+	return files > busy ? files - busy : 0;
+}
+
+/*
+ * How large it is, and what of that is page cache.  @below: to the nearest limit,
+ * whatever the share of large folios.
+ */
+static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state,
+					     __u64 below, const struct mthp_tunables *t)
+{
+	int cache = mthp_cache_counts(state, t);
+	struct mem_cgroup *memcg;
+	__s64 files = 0;
+	__u64 bytes;
+
+	if (!cache) {
+		state->cache_bytes = 0;
+		state->dropped_bytes = MTHP_NO_LIMIT;
+		state->cache_beyond = 0;
+	}
+	if (!state->populated) {
+		/* What its last process left behind says nothing about the next one ... */
+		state->memory_bytes = 0;
+		state->now_bytes = 0;
+		state->usage_pages = mthp_usage(cgrp);
+		state->sparse = 0;
+		/* ... but page cache makes room for those below. */
+		if (!cache)
+			return;
+	}
+	memcg = bpf_get_mem_cgroup(&cgrp->self);
+	if (!memcg) {
+		state->memory_known = 0;
+		return;
+	}
+	bpf_mem_cgroup_flush_stats(memcg);
+	bytes = MTHP_STAT(memcg, NR_ANON_MAPPED) + MTHP_STAT(memcg, NR_SHMEM);
+	if (cache)
+		files = mthp_idle_files(memcg);
+	bpf_put_mem_cgroup(memcg);
+
+	if (cache) {
+		state->cache_beyond = files - (mthp_own_idle_pages(cgrp, 0) << t->page_shift);
+		mthp_room_of_cache(cgrp, state, mthp_cache_now(cgrp, state, t), below);
+	}
+	if (!state->populated)
+		return;
+	state->memory_bytes = bytes;
+	state->now_bytes = bytes;
+	state->usage_pages = mthp_usage(cgrp);
+	state->memory_known = 1;
+}
+
+/*
+ * What the machine had left when the scan began: the same for every cgroup it meets, unless
+ * the policy counts the nodes of each.
+ */
+static __u64 mthp_scan_machine = MTHP_NO_LIMIT;
+
+/* One cgroup.  A global function, which the verifier follows once; @first: of this scan. */
+__noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
+{
+	struct mthp_cgroup *state;
+	const struct mthp_tunables *t = mthp_tunables();
+	__u32 populated, inherited = 0;
+	__u64 now, total, asked, below = MTHP_NO_LIMIT;
+
+	/* Where it is not used clang would pass anything, and the verifier wants a number. */
+	asm volatile("" : "+r"(first));
+	if (first)
+		mthp_scan_machine = mthp_machine_now(cgrp, t);
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	if (!state) {
+		/* Parents come before children: the parent's verdict is fresh. */
+		state = mthp_adopt(cgrp);
+		if (!state)
+			return 0;	/* out of memory: this cgroup waits, the others do not */
+	}
+
+	if (bpf_cgroup_flush_stats(cgrp)) {
+		/* Its pressure is off (cgroup.pressure): a total that stands still is no calm. */
+		mthp_stall_blind(&state->stall, mthp_inherited_pressure(cgrp));
+		now = bpf_ktime_get_ns();
+	} else {
+		if (!state->stall.seen)
+			inherited = mthp_inherited_pressure(cgrp);
+		total = bpf_cgroup_stall(cgrp, t->some_stall ?
+				bpf_core_enum_value(enum psi_states, PSI_MEM_SOME) :
+				bpf_core_enum_value(enum psi_states, PSI_MEM_FULL));
+		now = bpf_ktime_get_ns();
+		mthp_stall_step(&state->stall, now, total, inherited, t);
+	}
+	state->scanned_ns = now;
+
+	state->machine_bytes = t->count_nodes ? mthp_machine_now(cgrp, t) : mthp_scan_machine;
+	if (t->rules & MTHP_RULE(ROOM)) {
+		below = mthp_below_limits(cgrp, t);
+		state->unlimited = below == MTHP_NO_LIMIT;
+	}
+	asked = state->asked[BPF_MTHP_FAULT];
+	populated = mthp_populated(cgrp);
+	/* A process that has asked meanwhile lives there, if only since. */
+	if (populated || asked == state->asked[BPF_MTHP_FAULT])
+		state->populated = populated;
+	mthp_scan_memory(cgrp, state, below, t);
+	if (state->populated)
+		mthp_report(cgrp, state, 1);
+	return 0;
+}
+
+/*
+ * Make the next list.  Cgroups that come or go before its end may be in no list of this
+ * scan, or in two: they wait for the next scan, or are looked at twice.
+ */
+static __noinline int mthp_make_list(struct mthp_walk *walk)
+{
+	struct cgroup_subsys_state *css;
+	struct cgroup *root;
+	__u64 *id;
+	__u32 n;
+
+	root = bpf_cgroup_from_id(walk->root_id);
+	if (!root)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each(css, css, &root->self, BPF_CGROUP_ITER_DESCENDANTS_PRE) {
+		if (!mthp_walk_meets_new(walk))
+			continue;
+		n = walk->listed;
+		id = bpf_map_lookup_elem(&mthp_list, &n);
+		if (!id)
+			break;
+		*id = css->cgroup->kn->id;
+		walk->listed = n + 1;
+	}
+	bpf_rcu_read_unlock();
+	bpf_cgroup_release(root);
+	return 0;
+}
+
+/* A part of the scan.  Returns 1 if there is more to do. */
+SEC("syscall")
+int mthp_scan(struct mthp_walk *walk)
+{
+	struct cgroup *cgrp;
+	__u32 n, first;
+	__u64 *id;
+	int i;
+
+	first = !walk->passed && !walk->next;
+	if (mthp_walk_is_through(walk)) {
+		mthp_walk_turn(walk);
+		mthp_make_list(walk);
+	}
+	bpf_for(i, 0, MTHP_VISITS) {
+		if (mthp_walk_is_through(walk))
+			break;
+		n = walk->next;
+		walk->next = n + 1;
+		id = bpf_map_lookup_elem(&mthp_list, &n);
+		if (!id)
+			break;
+		cgrp = bpf_cgroup_from_id(*id);
+		if (!cgrp)
+			continue;	/* removed meanwhile */
+		mthp_visit(cgrp, first);
+		bpf_cgroup_release(cgrp);
+		first = 0;
+	}
+	return mthp_walk_goes_on(walk);
+}
+
+#endif /* MTHP_SCAN_BPF_H */

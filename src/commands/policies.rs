@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `mthp_ext policies`: what `--policy` can name.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::cli::{self, PoliciesArgs};
+use crate::errors::{Error, Result};
+use crate::model::policy::{BUILT_IN, ENDING, Policy};
+use crate::model::rule::Rules;
+use crate::output::print;
+
+/// A policy as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    policy: String,
+    /// Its file; null: built in.
+    file: Option<PathBuf>,
+    about: String,
+    rules: Rules,
+    /// Options in which it differs from their defaults, as they are written.
+    options: BTreeMap<&'static str, String>,
+}
+
+impl From<Policy> for Shown {
+    fn from(policy: Policy) -> Self {
+        let values = policy.values.iter();
+        Shown {
+            options: values
+                .map(|(option, value)| (option.name, option.text(value)))
+                .collect(),
+            policy: policy.name,
+            file: policy.file,
+            about: policy.about,
+            rules: policy.rules,
+        }
+    }
+}
+
+/// Names of the policies in a directory; none if there is no such directory.
+fn names_in(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == ENDING))
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// A file that cannot be used.
+#[derive(Debug, Serialize)]
+struct Bad {
+    policy: String,
+    error: String,
+    #[serde(skip)]
+    cause: Error,
+}
+
+/// A row of the list.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Row {
+    Good(Shown),
+    Bad(Bad),
+}
+
+/// Those that are built in, then those of the directory that are not called like one of them.
+fn all(directory: &Path) -> Vec<Row> {
+    let mut names: Vec<String> = BUILT_IN
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    let own = names_in(directory);
+    names.extend(
+        own.into_iter()
+            .filter(|name| Policy::built_in(name).is_none()),
+    );
+    let shown = |name: &String| -> Result<Shown> {
+        let policy = cli::policy(name, directory)?;
+        cli::check(&policy)?;
+        Ok(Shown::from(policy))
+    };
+    let row = |name: String| match shown(&name) {
+        Ok(shown) => Row::Good(shown),
+        Err(cause) => Row::Bad(Bad {
+            policy: name,
+            error: cause.to_string(),
+            cause,
+        }),
+    };
+    names.into_iter().map(row).collect()
+}
+
+fn text(all: &Vec<Row>, out: &mut impl Write) -> io::Result<()> {
+    for row in all {
+        let one = match row {
+            Row::Good(one) => one,
+            Row::Bad(bad) => {
+                writeln!(out, "{}: cannot be used: {}", bad.policy, bad.error)?;
+                continue;
+            }
+        };
+        writeln!(out, "{}: {}", one.policy, one.about)?;
+        let rules: Vec<&str> = one.rules.iter().map(|rule| rule.name()).collect();
+        writeln!(out, "    rules: {}", rules.join(", "))?;
+        for (name, value) in &one.options {
+            writeln!(out, "    {name}: {value}")?;
+        }
+        if let Some(file) = &one.file {
+            writeln!(out, "    from {}", file.display())?;
+        }
+    }
+    Ok(())
+}
+
+/// The command.
+///
+/// # Errors
+/// The first mistake in a policy of the directory, after all are listed, or if the answer cannot
+/// be written.
+pub fn main(args: &PoliciesArgs) -> Result<()> {
+    let all = all(&args.policy_dir);
+    print::print(&all, args.json, text)?;
+    let bad = all.into_iter().find_map(|row| match row {
+        Row::Bad(bad) => Some(bad.cause),
+        Row::Good(_) => None,
+    });
+    bad.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(directory: &Path) -> String {
+        let mut out = Vec::new();
+        text(&all(directory), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_policy_says_for_whom_and_what_it_sets() {
+        let out = printed(Path::new("/proc/none"));
+        let heads = out.lines().filter(|line| !line.starts_with(' '));
+        assert_eq!(heads.count(), BUILT_IN.len(), "{out}");
+        assert!(
+            out.contains("\n    cap: fault=64K,swapin=4K,khugepaged=4K\n"),
+            "{out}"
+        );
+        assert!(
+            out.contains("    rules: pressure, small, cap\n    bind-khugepaged: 0\n"),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn those_of_a_directory_are_listed_with_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "about = 'of our own'\nrules = ['room']\n";
+        for name in ["mine.toml", "fixed.toml", "notes.txt"] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let out = printed(dir.path());
+        assert_eq!(out.matches("of our own").count(), 2, "{out}");
+        assert!(out.ends_with("mine.toml\n"), "{out}");
+        std::fs::write(dir.path().join("mine.toml"), "rules = 1").unwrap();
+        // One bad file hides no other.
+        let out = printed(dir.path());
+        assert_eq!(out.matches("of our own").count(), 1, "{out}");
+        assert!(out.contains("mine: cannot be used: "), "{out}");
+        assert!(out.contains("mine.toml:1: rules must be a list"), "{out}");
+        let args = PoliciesArgs {
+            policy_dir: dir.path().to_owned(),
+            json: true,
+        };
+        assert_eq!(main(&args).unwrap_err().code(), 2);
+    }
+
+    /// The pages show each policy as it is.
+    #[test]
+    fn every_policy_is_documented_as_it_is() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/policies");
+        for row in all(Path::new("/proc/none")) {
+            let Row::Good(one) = row else {
+                panic!("{row:?}");
+            };
+            let page = docs.join(format!("{}.md", one.policy));
+            let page =
+                std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", one.policy));
+            for (name, value) in &one.options {
+                let said = format!("`{name}` {value}");
+                assert!(page.contains(&said), "{}: {said}", one.policy);
+            }
+        }
+    }
+}

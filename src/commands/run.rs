@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `mthp_ext run`: attach, then one loop over everything that can happen.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use libbpf_rs::RingBufferBuilder;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use super::cli::RunArgs;
+use crate::errors::{Context, Error, Result};
+use crate::kernel::carrier::Carrier;
+use crate::kernel::cgroup::{Cgroup, Names};
+use crate::kernel::load::{Loaded, Programs};
+use crate::kernel::process;
+use crate::kernel::psi::{self, Trigger};
+use crate::kernel::thp::{self, Thp};
+use crate::model::abi::{self, Tunables};
+use crate::model::options::SCANS;
+use crate::model::orders::Sizes;
+use crate::model::reason::Reason;
+use crate::output::log::{End, Line, Log, Source};
+use crate::output::why::Level;
+
+/// Scans per window after a PSI event.  The trigger's window slides and the
+/// scan's does not, so an event can come while the scan still sees only part of
+/// the stall; the next scan should then not be a whole window away.
+const ALERT_SCANS: u32 = 10;
+
+/// What woke the loop.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Woke {
+    Link,
+    Signal,
+    Timer,
+    Pressure,
+    Events,
+}
+
+impl Woke {
+    const ALL: [Woke; 5] = [
+        Woke::Link,
+        Woke::Signal,
+        Woke::Timer,
+        Woke::Pressure,
+        Woke::Events,
+    ];
+
+    fn from_data(data: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| *s as u64 == data)
+    }
+}
+
+/// Why the loop ended without an error.
+enum Ended {
+    By(Signal),
+    RootRemoved,
+}
+
+/// The command.
+///
+/// # Errors
+/// Each with its own exit code; nothing is attached after any of them.
+pub fn main(args: &RunArgs) -> Result<()> {
+    let sizes = thp::sizes_of_this_machine();
+    let (policy, mut tunables) = args.resolve(&sizes)?;
+    let programs = Programs::read(args.object.as_deref())?;
+    let obeys = programs.tunable();
+    if !obeys {
+        args.no_values()?;
+    }
+    let what = Source {
+        policy: obeys.then(|| policy.name.clone()),
+        file: policy.file.clone().filter(|_| obeys),
+        object: args.object.clone(),
+    };
+    let title = what.policy.clone().unwrap_or_else(|| what.to_string());
+    let root = Cgroup::open(&args.root)?;
+    let carrier = Carrier::probe()?;
+    carrier.require_hook()?;
+    tunables.takes_back = carrier.abilities.reasons[Reason::Reclaim].into();
+    let pressure_file = psi::file_of(&root.path, &root.mount);
+    let scans = programs.scans() && (!obeys || policy.rules.has(SCANS));
+    if scans && !psi::available(&pressure_file) {
+        return Err(Error::NoPsi { policy: title });
+    }
+    root.require_memory()?;
+    if !process::privileged() {
+        return Err(Error::NoPrivilege {
+            what: "load and attach a policy".to_owned(),
+        });
+    }
+
+    // Blocked before anything is attached: from here on a signal is an event.
+    let signals = block_signals()?;
+    let time = Duration::from_nanos;
+    let trigger = match scans {
+        true => Some(Trigger::arm(
+            &pressure_file,
+            time(tunables.threshold_ns),
+            time(tunables.window_ns),
+            &title,
+        )?),
+        false => None,
+    };
+    let loaded = Loaded::attach(programs, &tunables, &carrier, &root)?;
+    drop(carrier);
+    give_back();
+
+    let log = RefCell::new(Log::new(io::stdout(), args.json));
+    let print = |line: &Line| {
+        log.borrow_mut()
+            .print(line)
+            .map_err(|source| Error::Output { source })
+    };
+    let names = Names::new(&root.mount);
+    let at = names.of_path(&root.path);
+    let thp = Thp::of_this_machine();
+    print(&Line::Attached {
+        t_ms: now_ms(),
+        what: what.clone(),
+        root: at.clone(),
+        cgroup_id: root.id,
+        link_id: loaded.link_id()?,
+        load_ms: u64::try_from(loaded.load_time.as_millis()).unwrap_or(u64::MAX),
+        setting: thp.text(),
+        thp: thp.enabled,
+    })?;
+
+    let service = Service {
+        policy: &title,
+        tunables: &tunables,
+        sizes: &sizes,
+        root: &root,
+        names: &names,
+        loaded: &loaded,
+        print: &print,
+    };
+    let end = service.serve(trigger.as_ref(), &signals);
+    loaded.detach();
+    let (why, signal, result) = match end {
+        Ok(Ended::By(signal)) => (End::Signal, Some(signal.as_str()), Ok(())),
+        Ok(Ended::RootRemoved) => {
+            let error = Error::RootRemoved { path: root.path };
+            (End::RootRemoved, None, Err(error))
+        }
+        Err(error) => (End::Error, None, Err(error)),
+    };
+    let printed = print(&Line::Detached {
+        t_ms: now_ms(),
+        what,
+        root: at,
+        why,
+        signal,
+        thp: Thp::of_this_machine().enabled,
+    });
+    // What ended the loop matters more than a line that could not be printed.
+    result.and(printed)
+}
+
+/// Gives back what loading took: the kernel's symbols and types are read then, once.  The
+/// daemon stays for months, and runs where memory is short.
+fn give_back() {
+    // SAFETY: plain C call without arguments that matter; it only frees what is free.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
+fn block_signals() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set.thread_block()
+        .context(|| "blocking signals".to_owned())?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .context(|| "making a signalfd".to_owned())
+}
+
+/// CLOCK_MONOTONIC in milliseconds: the clock of the kernel's events.
+fn now_ms() -> u64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .ok()
+        .and_then(|t| u64::try_from(t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000).ok())
+        .unwrap_or_default()
+}
+
+/// The policy at work, and what it takes to report it.
+struct Service<'a> {
+    policy: &'a str,
+    tunables: &'a Tunables,
+    sizes: &'a Sizes,
+    root: &'a Cgroup,
+    names: &'a Names,
+    loaded: &'a Loaded,
+    print: &'a dyn Fn(&Line) -> Result<()>,
+}
+
+/// The timer of the scan: once per window, more often for a while after a PSI event.
+struct Pace {
+    timer: TimerFd,
+    window: Duration,
+    /// Scans until the usual pace.
+    left: u32,
+}
+
+impl Pace {
+    fn new(window: Duration) -> Result<Self> {
+        let timer = TimerFd::new(
+            ClockId::CLOCK_MONOTONIC,
+            TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+        )
+        .context(|| "making a timer".to_owned())?;
+        let pace = Pace {
+            timer,
+            window,
+            left: 0,
+        };
+        pace.every(window)?;
+        Ok(pace)
+    }
+
+    fn every(&self, interval: Duration) -> Result<()> {
+        self.timer
+            .set(
+                Expiration::Interval(TimeSpec::from(interval)),
+                TimerSetTimeFlags::empty(),
+            )
+            .context(|| "setting the timer".to_owned())
+    }
+
+    /// There was a PSI event.
+    fn alert(&mut self) -> Result<()> {
+        if self.left == 0 {
+            self.every(self.window / ALERT_SCANS)?;
+        }
+        self.left = ALERT_SCANS;
+        Ok(())
+    }
+
+    /// The timer has woken the loop.
+    fn tick(&mut self) -> Result<()> {
+        self.timer
+            .wait()
+            .or_else(not_again)
+            .context(|| "reading the timer".to_owned())?;
+        if self.left == 1 {
+            self.every(self.window)?;
+        }
+        self.left = self.left.saturating_sub(1);
+        Ok(())
+    }
+}
+
+fn ring_error(e: &libbpf_rs::Error) -> Error {
+    Error::System {
+        what: "reading the ring buffer of decisions".to_owned(),
+        source: io::Error::other(e.to_string()),
+    }
+}
+
+impl Service<'_> {
+    /// Prints a decision that the kernel reported.
+    fn report(&self, bytes: &[u8]) -> Result<()> {
+        let Some(event) = abi::from_bytes::<abi::Event>(bytes) else {
+            return Ok(());
+        };
+        let name = self.names.of_id(event.cgroup_id);
+        let level = Level::of(&event.now, self.names);
+        (self.print)(&Line::decision(
+            &event,
+            name,
+            level,
+            self.tunables,
+            self.sizes,
+        ))
+    }
+
+    /// The loop.
+    fn serve(&self, trigger: Option<&Trigger>, signals: &SignalFd) -> Result<Ended> {
+        let failed: RefCell<Option<Error>> = RefCell::new(None);
+        let mut builder = RingBufferBuilder::new();
+        let on_event = |bytes: &[u8]| match self.report(bytes) {
+            Ok(()) => 0,
+            Err(e) => {
+                failed.replace(Some(e));
+                -1
+            }
+        };
+        let ring = match &self.loaded.events {
+            Some(events) => {
+                builder.add(events, on_event).map_err(|e| ring_error(&e))?;
+                Some(builder.build().map_err(|e| ring_error(&e))?)
+            }
+            None => None,
+        };
+        let consume = || match ring.as_ref().map_or(Ok(()), |ring| ring.consume()) {
+            Ok(()) => Ok(()),
+            Err(e) => Err(failed.take().unwrap_or_else(|| ring_error(&e))),
+        };
+
+        let epoll =
+            Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context(|| "making an epoll".to_owned())?;
+        let watch = |fd: BorrowedFd<'_>, flags: EpollFlags, source: Woke| {
+            epoll
+                .add(fd, EpollEvent::new(flags, source as u64))
+                .context(|| "watching for events".to_owned())
+        };
+        // A hang-up is always reported, so the link needs no flag of its own.
+        watch(self.loaded.as_fd(), EpollFlags::empty(), Woke::Link)?;
+        watch(signals.as_fd(), EpollFlags::EPOLLIN, Woke::Signal)?;
+        if let Some(ring) = &ring {
+            // SAFETY: `ring` owns the descriptor and outlives `epoll`'s use of it.
+            let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+            watch(ring_fd, EpollFlags::EPOLLIN, Woke::Events)?;
+        }
+        let mut pace = None;
+        if let Some(trigger) = trigger {
+            let set = Pace::new(Duration::from_nanos(self.tunables.window_ns))?;
+            watch(trigger.as_fd(), EpollFlags::EPOLLPRI, Woke::Pressure)?;
+            watch(set.timer.as_fd(), EpollFlags::EPOLLIN, Woke::Timer)?;
+            pace = Some(set);
+            self.loaded.scan()?;
+        }
+        consume()?;
+
+        let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
+        loop {
+            let count = match epoll.wait(&mut ready, EpollTimeout::NONE) {
+                Err(nix::errno::Errno::EINTR) => continue,
+                other => other.context(|| "waiting for events".to_owned())?,
+            };
+            let mut scan = false;
+            for event in &ready[..count] {
+                let gone = event
+                    .events()
+                    .intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+                match (Woke::from_data(event.data()), &mut pace) {
+                    (Some(Woke::Link), _) => return Ok(Ended::RootRemoved),
+                    (Some(Woke::Signal), _) => {
+                        consume()?;
+                        return Ok(Ended::By(received(signals)));
+                    }
+                    (Some(Woke::Pressure), _) if gone => return self.trigger_failed(),
+                    (Some(Woke::Pressure), Some(pace)) => {
+                        pace.alert()?;
+                        scan = true;
+                    }
+                    (Some(Woke::Timer), Some(pace)) => {
+                        pace.tick()?;
+                        scan = true;
+                    }
+                    _ => {}
+                }
+            }
+            if scan {
+                self.loaded.scan()?;
+            }
+            consume()?;
+        }
+    }
+
+    /// The trigger fails when its file goes away: with the root, or because somebody switched
+    /// PSI off there (cgroup.pressure).  The files go before the link is detached, so the link
+    /// may not know yet.
+    fn trigger_failed(&self) -> Result<Ended> {
+        if self.root.is_there() {
+            Err(Error::NoPsi {
+                policy: self.policy.to_owned(),
+            })
+        } else {
+            Ok(Ended::RootRemoved)
+        }
+    }
+}
+
+/// The signal that made the descriptor readable.
+fn received(signals: &SignalFd) -> Signal {
+    let info = signals.read_signal().ok().flatten();
+    info.and_then(|info| i32::try_from(info.ssi_signo).ok())
+        .and_then(|number| Signal::try_from(number).ok())
+        .unwrap_or(Signal::SIGTERM)
+}
+
+/// A timer that was reset between wake-up and read has nothing to report.
+fn not_again(error: nix::errno::Errno) -> nix::Result<()> {
+    if error == nix::errno::Errno::EAGAIN {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `mthp_ext support`: what this kernel can do.  Facts are gathered, judged by
+//! a table, and printed; nothing is changed on the way.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::errors::Result;
+use crate::kernel::carrier::{Abilities, Carrier, Hook};
+use crate::kernel::cgroup::{self, Cgroup};
+use crate::kernel::process;
+use crate::kernel::psi;
+use crate::kernel::thp::Thp;
+use crate::model::policy::{BUILT_IN, Policy};
+use crate::model::reason::Reason;
+use crate::model::rule::Rule;
+use crate::output::print;
+
+/// What is known about the running system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// `uname -r`.
+    pub release: String,
+    /// A cgroup v2 hierarchy is mounted.
+    pub cgroup2: bool,
+    /// The kernel has BTF.
+    pub btf: bool,
+    /// What the BTF shows.
+    pub abilities: Abilities,
+    /// The memory controller is on cgroup v2.
+    pub memory: bool,
+    /// PSI is on.
+    pub psi: bool,
+    /// This process may load and attach.
+    pub privileged: bool,
+    /// The setting that a policy narrows.
+    pub thp: Thp,
+}
+
+impl Facts {
+    /// Reads the running system, with its cgroups at `mount`.
+    pub fn gather(mount: &Path) -> Self {
+        let carrier = Carrier::probe().ok();
+        let cgroup = Cgroup::open(mount).ok();
+        Facts {
+            release: process::release(),
+            cgroup2: cgroup.is_some(),
+            btf: carrier.is_some(),
+            abilities: carrier.map(|c| c.abilities).unwrap_or_default(),
+            memory: cgroup.is_some_and(|c| c.require_memory().is_ok()),
+            psi: psi::available(&psi::file_of(mount, mount)),
+            privileged: process::privileged(),
+            thp: Thp::of_this_machine(),
+        }
+    }
+}
+
+/// A kernel with all of the series.
+const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md); \
+     to try mthp_ext without one, run `make demo`";
+
+/// One line of the table: an ability, where it comes from, how to get it.
+struct Feature {
+    name: &'static str,
+    what: &'static str,
+    from: &'static str,
+    remedy: &'static str,
+    /// Exit code of `support` without it; 0: everything works, only less well.
+    code: u8,
+    has: fn(&Facts) -> bool,
+}
+
+/// The table, in the order in which a lack is reported.
+const FEATURES: &[Feature] = &[
+    Feature {
+        name: "cgroup2",
+        what: "a cgroup v2 hierarchy to attach to",
+        from: "a mount of type cgroup2 at /sys/fs/cgroup",
+        remedy: "boot with systemd.unified_cgroup_hierarchy=1; \
+                 where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`",
+        code: 10,
+        has: |f| f.cgroup2,
+    },
+    Feature {
+        name: "btf",
+        what: "type information, by which the programs find kernel fields",
+        from: "CONFIG_DEBUG_INFO_BTF=y",
+        remedy: KERNEL,
+        code: 11,
+        has: |f| f.btf,
+    },
+    Feature {
+        name: "hook",
+        what: "struct bpf_mthp_ops with mthp_choose",
+        from: "the kernel series, CONFIG_BPF_TRANSPARENT_HUGEPAGE=y",
+        remedy: KERNEL,
+        code: 5,
+        has: |f| f.abilities.hook != Hook::None,
+    },
+    Feature {
+        name: "interface",
+        what: "mthp_choose with the arguments that the policies expect",
+        from: "the kernel series of this version: an earlier one called it in another way",
+        remedy: KERNEL,
+        code: 5,
+        has: |f| f.abilities.hook == Hook::Known,
+    },
+    Feature {
+        name: "cgroup-links",
+        what: "struct_ops links on cgroups (BPF_F_CGROUP_FD)",
+        from: "patch 'bpf: attach struct_ops maps to cgroups through links'",
+        remedy: KERNEL,
+        code: 5,
+        has: |f| f.abilities.cgroup_links,
+    },
+    Feature {
+        name: "psi-kfuncs",
+        what: "bpf_cgroup_flush_stats and bpf_cgroup_stall, for the rule pressure",
+        from: "patch 'bpf: add kfuncs to read the pressure stall totals of a cgroup'",
+        remedy: KERNEL,
+        code: 5,
+        has: |f| f.abilities.stall,
+    },
+    Feature {
+        name: "memcg-kfuncs",
+        what: "bpf_mem_cgroup_page_state and others, for the rule small",
+        from: "mm/bpf_memcontrol.c of Linux 7.3, CONFIG_MEMCG=y",
+        remedy: KERNEL,
+        code: 5,
+        has: |f| f.abilities.memcg,
+    },
+    Feature {
+        name: "reasons",
+        what: "fault, swapin, khugepaged, collapse and reclaim are asked about, each for itself",
+        from: "the kernel series; a kernel without a reason does not ask for it",
+        remedy: KERNEL,
+        code: 0,
+        has: |f| Reason::ALL.into_iter().all(|r| f.abilities.reasons[r]),
+    },
+    Feature {
+        name: "memory-controller",
+        what: "the memory controller on cgroup v2, for sizes and limits",
+        from: "CONFIG_MEMCG=y",
+        remedy: "boot without cgroup_disable=memory; where the controller is on cgroup v1, \
+                 boot with systemd.unified_cgroup_hierarchy=1",
+        code: 7,
+        has: |f| f.memory,
+    },
+    Feature {
+        name: "psi",
+        what: "pressure stall information, for policies with the rule pressure",
+        from: "CONFIG_PSI=y",
+        remedy: "boot with psi=1, or use `--policy headroom`",
+        code: 6,
+        has: |f| f.psi,
+    },
+    Feature {
+        name: "privilege",
+        what: "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and CAP_SYS_RESOURCE",
+        from: "root, or a file or service with these capabilities",
+        remedy: "run mthp_ext as root",
+        code: 4,
+        has: |f| f.privileged,
+    },
+];
+
+/// One judged feature.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    name: &'static str,
+    present: bool,
+    what: &'static str,
+    from: &'static str,
+    remedy: &'static str,
+}
+
+/// The whole answer.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// `full`, or the name of the first feature that is missing.
+    pub verdict: &'static str,
+    /// Exit code: 0, or that of docs/exit-codes.md.
+    pub exit_code: u8,
+    kernel: String,
+    /// transparent_hugepage/enabled.
+    thp: Option<String>,
+    /// The same in words.
+    #[serde(skip)]
+    setting: String,
+    policies: Vec<&'static str>,
+    features: Vec<Line>,
+}
+
+/// Judges the facts.
+pub fn judge(facts: &Facts) -> Report {
+    let features: Vec<Line> = FEATURES
+        .iter()
+        .map(|f| Line {
+            name: f.name,
+            present: (f.has)(facts),
+            what: f.what,
+            from: f.from,
+            remedy: f.remedy,
+        })
+        .collect();
+    let lack = FEATURES.iter().find(|f| f.code != 0 && !(f.has)(facts));
+    // Rules read page counters and the process; only the scan needs more.
+    let base = facts.cgroup2
+        && facts.abilities.hook == Hook::Known
+        && facts.abilities.cgroup_links
+        && facts.memory
+        && facts.privileged;
+    let scan = facts.psi && facts.abilities.stall && facts.abilities.memcg;
+    let runs = |policy: &Policy| base && (scan || !policy.rules.has(Rule::Pressure));
+    let policies = BUILT_IN
+        .iter()
+        .filter(|(name, text)| Policy::parse(name, text).is_ok_and(|policy| runs(&policy)))
+        .map(|(name, _)| *name)
+        .collect();
+    Report {
+        verdict: lack.map_or("full", |f| f.name),
+        exit_code: lack.map_or(0, |f| f.code),
+        kernel: facts.release.clone(),
+        thp: facts.thp.enabled.clone(),
+        setting: facts.thp.text(),
+        policies,
+        features,
+    }
+}
+
+fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "kernel {}; {}", report.kernel, report.setting)?;
+    for line in &report.features {
+        let mark = if line.present { "yes" } else { "NO" };
+        writeln!(out, "{mark:>5}  {:18} {}", line.name, line.what)?;
+        if !line.present {
+            writeln!(out, "{:25} comes with {}", "", line.from)?;
+        }
+    }
+    let missing = || report.features.iter().filter(|line| !line.present);
+    let names: Vec<&str> = missing().map(|line| line.name).collect();
+    if !names.is_empty() {
+        writeln!(out, "missing: {}", names.join(", "))?;
+    }
+    let mut remedies: Vec<&str> = Vec::new();
+    for line in missing() {
+        if !remedies.contains(&line.remedy) {
+            remedies.push(line.remedy);
+            writeln!(out, "  remedy: {}", line.remedy)?;
+        }
+    }
+    match report.policies.as_slice() {
+        [] => writeln!(out, "no policy can run here"),
+        list => writeln!(out, "policies that can run here: {}", list.join(", ")),
+    }
+}
+
+/// The command.  Returns the exit code.
+///
+/// # Errors
+/// Only if the answer cannot be written.
+pub fn main(json: bool) -> Result<u8> {
+    let report = judge(&Facts::gather(Path::new(cgroup::DEFAULT_MOUNT)));
+    print::print(&report, json, text)?;
+    Ok(report.exit_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::reason::ByReason;
+
+    fn full() -> Facts {
+        Facts {
+            release: "7.3.4".to_owned(),
+            cgroup2: true,
+            btf: true,
+            abilities: Abilities {
+                hook: Hook::Known,
+                cgroup_links: true,
+                stall: true,
+                memcg: true,
+                reasons: ByReason::each(true),
+            },
+            memory: true,
+            psi: true,
+            privileged: true,
+            thp: Thp {
+                enabled: Some("always".to_owned()),
+                off: false,
+            },
+        }
+    }
+
+    #[test]
+    fn everything_there_is_full() {
+        let report = judge(&full());
+        assert_eq!((report.verdict, report.exit_code), ("full", 0));
+        assert_eq!(report.policies.len(), BUILT_IN.len());
+    }
+
+    #[test]
+    fn each_lack_has_its_code() {
+        type Lack = fn(&mut Facts);
+        let cases: [(Lack, u8, &str); 9] = [
+            (|f| f.cgroup2 = false, 10, "cgroup2"),
+            (|f| f.btf = false, 11, "btf"),
+            (|f| f.abilities.hook = Hook::None, 5, "hook"),
+            (|f| f.abilities.hook = Hook::Foreign, 5, "interface"),
+            (|f| f.abilities.cgroup_links = false, 5, "cgroup-links"),
+            (|f| f.memory = false, 7, "memory-controller"),
+            (|f| f.psi = false, 6, "psi"),
+            (|f| f.privileged = false, 4, "privilege"),
+            (|f| f.abilities.reasons[Reason::Swapin] = false, 0, "full"),
+        ];
+        for (lack, code, verdict) in cases {
+            let mut facts = full();
+            lack(&mut facts);
+            let report = judge(&facts);
+            assert_eq!((report.exit_code, report.verdict), (code, verdict));
+        }
+    }
+
+    #[test]
+    fn without_psi_two_policies_can_run() {
+        let report = judge(&Facts {
+            psi: false,
+            ..full()
+        });
+        assert_eq!(report.policies, ["headroom", "fixed"]);
+    }
+
+    #[test]
+    fn a_stock_kernel_lacks_the_hook_first_of_all() {
+        let facts = Facts {
+            abilities: Abilities::default(),
+            psi: false,
+            privileged: false,
+            ..full()
+        };
+        assert_eq!(judge(&facts).exit_code, 5);
+    }
+
+    fn shown(facts: &Facts) -> String {
+        let mut out = Vec::new();
+        text(&judge(facts), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn text_names_what_is_missing_and_the_remedy() {
+        let out = shown(&Facts {
+            psi: false,
+            ..full()
+        });
+        assert!(out.contains("   NO  psi "), "{out}");
+        assert!(
+            out.ends_with(
+                "missing: psi\n  remedy: boot with psi=1, or use `--policy headroom`\n\
+                 policies that can run here: headroom, fixed\n"
+            ),
+            "{out}"
+        );
+        let out = shown(&full());
+        assert!(!out.contains("missing"), "{out}");
+        assert!(
+            out.starts_with("kernel 7.3.4; transparent_hugepage/enabled is always\n"),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn with_a_foreign_hook_no_policy_can_run() {
+        let mut facts = full();
+        facts.abilities.hook = Hook::Foreign;
+        let report = judge(&facts);
+        assert!(report.policies.is_empty());
+        let out = shown(&facts);
+        assert!(
+            out.contains("missing: interface\n  remedy: install a kernel with"),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn a_stock_kernel_gets_one_remedy_for_all_of_it() {
+        let out = shown(&Facts {
+            abilities: Abilities::default(),
+            ..full()
+        });
+        assert!(
+            out.contains(
+                "missing: hook, interface, cgroup-links, psi-kfuncs, memcg-kfuncs, reasons\n"
+            ),
+            "{out}"
+        );
+        assert_eq!(out.matches("remedy:").count(), 1, "{out}");
+        assert!(out.contains("docs/install.md"), "{out}");
+        assert!(out.ends_with("no policy can run here\n"), "{out}");
+    }
+}

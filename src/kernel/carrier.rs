@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What carries the hook into the kernel, probed once.
+//!
+//! The hook has one contract and can have two carriers: the kernel series, and
+//! a module for stock kernels whose links have no cgroup target.  Everything in
+//! which they differ belongs here: where the type lives in BTF, how the value of
+//! a struct_ops map is laid out, and how a link gets to its cgroup.  The module
+//! does not exist yet, so a kernel without the series has no hook.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::btf::types::{Enum, Func, FuncProto, MemberAttr, Ptr, Struct};
+use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
+use nix::errno::Errno;
+
+use super::cgroup;
+use super::process::release;
+use crate::errors::{Error, Result};
+use crate::model::abi::Flags;
+use crate::model::reason::{ByReason, Reason};
+
+/// The kernel's type information.
+pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// The type libbpf knows a struct_ops map by.
+const VALUE_TYPE: &str = "bpf_struct_ops_bpf_mthp_ops";
+
+/// `BPF_F_CGROUP_FD`: target_fd of a struct_ops link is a cgroup.
+const BPF_F_CGROUP_FD: u32 = 1 << 7;
+
+/// Names of the kernel's enums of the interface, and of the flag that the policies know.
+const REASONS: &str = "bpf_mthp_reason";
+const FLAGS: &str = "bpf_mthp_flags";
+const ADVISED: &str = "BPF_MTHP_ADVISED";
+
+/// Does the kernel have the hook?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hook {
+    /// No.
+    #[default]
+    None,
+    /// Yes, but it is called in another way than bpf/hook.h says: of another version of the series.
+    Foreign,
+    /// Yes.
+    Known,
+}
+
+/// What the kernel's BTF says about the hook and what belongs to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// `struct bpf_mthp_ops` is a struct_ops type.
+    pub hook: Hook,
+    /// struct_ops links can be attached to cgroups.
+    pub cgroup_links: bool,
+    /// The PSI kfuncs exist.
+    pub stall: bool,
+    /// The memory controller's kfuncs exist.
+    pub memcg: bool,
+    /// The reasons for which the kernel asks.
+    pub reasons: ByReason<bool>,
+}
+
+/// The running kernel's carrier of the hook.
+pub struct Carrier {
+    btf: Btf<'static>,
+    /// What it offers.
+    pub abilities: Abilities,
+}
+
+impl Carrier {
+    /// Reads the kernel's BTF; changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NoBtf`] if there is none.
+    pub fn probe() -> Result<Self> {
+        Self::probe_in(Path::new(VMLINUX_BTF))
+    }
+
+    fn probe_in(path: &Path) -> Result<Self> {
+        let fail = |source| Error::NoBtf {
+            path: PathBuf::from(path),
+            source,
+        };
+        std::fs::File::open(path).map_err(fail)?;
+        let btf = Btf::from_path(path)
+            .map_err(|e| fail(io::Error::new(io::ErrorKind::InvalidData, e.to_string())))?;
+        let func = |name: &str| btf.type_by_name::<Func<'_>>(name).is_some();
+        let abilities = Abilities {
+            hook: hook(&btf),
+            cgroup_links: enum_has(&btf, "BPF_F_CGROUP_FD"),
+            // An earlier flush returned nothing; the policies must know whether it failed.
+            stall: func("bpf_cgroup_stall") && returns(&btf, "bpf_cgroup_flush_stats"),
+            memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state"),
+            reasons: reasons(&btf),
+        };
+        Ok(Carrier { btf, abilities })
+    }
+
+    /// Has the kernel the hook that the policies are made for?
+    ///
+    /// # Errors
+    /// [`Error::NoHook`] or [`Error::ForeignHook`] if not.
+    pub fn require_hook(&self) -> Result<()> {
+        match self.abilities.hook {
+            Hook::Known => Ok(()),
+            Hook::None => Err(Error::NoHook { release: release() }),
+            Hook::Foreign => Err(Error::ForeignHook { release: release() }),
+        }
+    }
+
+    /// Offset of the program's place in the value of a struct_ops map.
+    ///
+    /// # Errors
+    /// Those of [`Self::require_hook`].
+    pub fn program_offset(&self) -> Result<usize> {
+        self.require_hook()?;
+        let place = choose(&self.btf).ok_or_else(|| Error::NoHook { release: release() })?;
+        Ok(place.0)
+    }
+
+    /// Type id of the value of a struct_ops map with this hook's ops.
+    ///
+    /// # Errors
+    /// [`Error::NoHook`] if the kernel does not know the type.
+    pub fn value_type_id(&self) -> Result<u32> {
+        let value: Struct<'_> = self
+            .btf
+            .type_by_name(VALUE_TYPE)
+            .ok_or_else(|| Error::NoHook { release: release() })?;
+        Ok(value.type_id().into())
+    }
+
+    /// Makes the link that puts a struct_ops map to work on a cgroup.  The
+    /// policy is gone when the last descriptor of the link is closed.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyAttached`], [`Error::NoPrivilege`], [`Error::NotWritable`],
+    /// [`Error::NoMemoryController`], or [`Error::System`].
+    pub fn attach(
+        &self,
+        map: BorrowedFd<'_>,
+        cgroup: BorrowedFd<'_>,
+        at: &Path,
+    ) -> Result<OwnedFd> {
+        let opts = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            flags: BPF_F_CGROUP_FD,
+            ..Default::default()
+        };
+        // SAFETY: both descriptors are open, and the options live through the call.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(
+                map.as_raw_fd(),
+                cgroup.as_raw_fd(),
+                libbpf_sys::BPF_STRUCT_OPS,
+                &raw const opts,
+            )
+        };
+        if fd >= 0 {
+            // SAFETY: the kernel has just made it, and nobody else owns it.
+            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        Err(refused(Errno::from_raw(-fd), at))
+    }
+}
+
+/// Why the kernel makes no link to a cgroup.
+fn refused(errno: Errno, at: &Path) -> Error {
+    let source = io::Error::from(errno);
+    let path = at.to_owned();
+    match errno {
+        Errno::EEXIST => Error::AlreadyAttached { path },
+        Errno::EPERM => Error::NoPrivilege {
+            what: "attach a policy".to_owned(),
+        },
+        Errno::EACCES | Errno::EROFS => Error::NotWritable { path },
+        Errno::ENODEV | Errno::EOPNOTSUPP => Error::NoMemoryController {
+            path,
+            why: format!("the kernel refused: {source}"),
+            remedy: cgroup::ENABLE_MEMORY.to_owned(),
+        },
+        _ => Error::System {
+            what: format!("attaching the policy to {}", at.display()),
+            source,
+        },
+    }
+}
+
+/// Is there a function of this name, and does it return something?
+fn returns(btf: &Btf<'_>, name: &str) -> bool {
+    btf.type_by_name::<Func<'_>>(name)
+        .and_then(|func| btf.type_by_id::<FuncProto<'_>>(func.referenced_type().type_id()))
+        .is_some_and(|proto| proto.referenced_type().type_id() != TypeId::from(0))
+}
+
+/// Offset in bytes and type of a member.
+fn member(of: &Struct<'_>, name: &str) -> Option<(usize, TypeId)> {
+    let member = of.iter().find(|m| m.name == Some(OsStr::new(name)))?;
+    match member.attr {
+        MemberAttr::Normal { offset } => Some((offset as usize / 8, member.ty)),
+        MemberAttr::BitField { .. } => None,
+    }
+}
+
+/// Offset of `mthp_choose` in the value of a struct_ops map, and its type.
+fn choose(btf: &Btf<'_>) -> Option<(usize, TypeId)> {
+    let value: Struct<'_> = btf.type_by_name(VALUE_TYPE)?;
+    let (data, ty) = member(&value, "data")?;
+    let ops: Struct<'_> = btf.type_by_id(ty)?;
+    let (choose, ty) = member(&ops, "mthp_choose")?;
+    Some((data + choose, ty))
+}
+
+/// Which hook is it?  One with more arguments, or more reasons, is known: programs pass by
+/// what they do not know.  One whose arguments or numbers are others is not.
+fn hook(btf: &Btf<'_>) -> Hook {
+    match choose(btf) {
+        _ if btf.type_by_name::<Struct<'_>>(VALUE_TYPE).is_none() => Hook::None,
+        Some((_, ty)) if is_called_as_known(btf, ty) == Some(true) => Hook::Known,
+        _ => Hook::Foreign,
+    }
+}
+
+/// Does what is called take what bpf/hook.h says?
+fn is_called_as_known(btf: &Btf<'_>, choose: TypeId) -> Option<bool> {
+    let pointer: Ptr<'_> = btf.type_by_id(choose)?;
+    let proto: FuncProto<'_> = btf.type_by_id(pointer.referenced_type().type_id())?;
+    let to_cgroup = |place| {
+        let pointer: Ptr<'_> = btf.type_by_id(proto.get(place)?.ty)?;
+        Some(pointer.referenced_type().name()? == "cgroup")
+    };
+    let reason: Enum<'_> = btf.type_by_id(proto.get(2)?.ty)?;
+    let flags: Enum<'_> = btf.type_by_name(FLAGS)?;
+    let numbers = Reason::ALL
+        .into_iter()
+        .all(|r| number(&reason, r.enumerator()).is_none_or(|n| n == r as i64));
+    Some(
+        proto.len() >= 5
+            && to_cgroup(0)?
+            && to_cgroup(1)?
+            && reason.name()? == REASONS
+            && numbers
+            && number(&flags, ADVISED)? == i64::from(Flags::BPF_MTHP_ADVISED.0),
+    )
+}
+
+/// The reasons for which the kernel asks, as far as they are known here.
+fn reasons(btf: &Btf<'_>) -> ByReason<bool> {
+    let found: Option<Enum<'_>> = btf.type_by_name(REASONS);
+    ByReason::new(|reason| {
+        found
+            .as_ref()
+            .is_some_and(|e| number(e, reason.enumerator()).is_some())
+    })
+}
+
+/// Value of an enumerator.
+fn number(of: &Enum<'_>, name: &str) -> Option<i64> {
+    let name = OsStr::new(name);
+    of.iter().find(|m| m.name == Some(name)).map(|m| m.value)
+}
+
+/// Is there an enumerator of this name?  UAPI flags live in nameless enums, so
+/// all of them are searched.
+fn enum_has(btf: &Btf<'_>, name: &str) -> bool {
+    let name = OsStr::new(name);
+    btf.type_by_kind::<Enum<'_>>()
+        .any(|e| e.iter().any(|m| m.name == Some(name)))
+}
+
+/// Detaches a link, even if another process holds it.  A link whose cgroup is
+/// gone has nothing left to detach.
+pub fn detach(link: &impl AsFd) {
+    // SAFETY: the descriptor is open.  The result does not matter: closing the
+    // descriptor, which the caller does next, has the same effect.
+    let _ = unsafe { libbpf_sys::bpf_link_detach(link.as_fd().as_raw_fd()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A hook as bpf/hook.h has it.
+    const KNOWN: &str = "
+        enum bpf_mthp_reason {
+            BPF_MTHP_FAULT = 1, BPF_MTHP_SWAPIN, BPF_MTHP_KHUGEPAGED, BPF_MTHP_COLLAPSE,
+            BPF_MTHP_RECLAIM,
+        };
+        enum bpf_mthp_flags { BPF_MTHP_ADVISED = 1 };
+        #define ARGUMENTS struct cgroup *, struct cgroup *, enum bpf_mthp_reason, \
+            unsigned long long, unsigned long";
+
+    /// The abilities of a kernel with these declarations: a compiler for BPF writes the BTF.
+    fn abilities_with(declarations: &str) -> Abilities {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("kernel.c");
+        let object = dir.path().join("kernel.o");
+        let common = "
+            struct bpf_mthp_ops { unsigned long (*mthp_choose)(ARGUMENTS); };
+            struct bpf_struct_ops_bpf_mthp_ops { long common[8]; struct bpf_mthp_ops data; };
+            struct bpf_struct_ops_bpf_mthp_ops value;
+            enum bpf_mthp_flags flags;
+            enum { BPF_F_CGROUP_FD = 128 } nameless;";
+        std::fs::write(&source, format!("struct cgroup;{declarations}\n{common}\n")).unwrap();
+        let status = Command::new(env!("CLANG_OF_THE_BUILD"))
+            .args(["-target", "bpf", "-g", "-O2", "-c", "-o"])
+            .args([&object, &source])
+            .status()
+            .expect("the compiler that made the policies");
+        assert!(status.success());
+        Carrier::probe_in(&object).unwrap().abilities
+    }
+
+    #[test]
+    fn the_hook_of_the_header_is_known() {
+        let abilities = abilities_with(KNOWN);
+        assert_eq!(abilities.hook, Hook::Known);
+        assert_eq!(abilities.reasons, ByReason::each(true));
+        assert!(abilities.cgroup_links);
+        assert!(!abilities.stall);
+    }
+
+    #[test]
+    fn a_later_hook_may_have_more_of_everything() {
+        let mut later = KNOWN.to_owned();
+        for (old, new) in [
+            ("BPF_MTHP_RECLAIM,", "BPF_MTHP_RECLAIM, BPF_MTHP_LATER,"),
+            ("long long, unsigned long", "long long, unsigned long, int"),
+            ("ADVISED = 1", "ADVISED = 1, BPF_MTHP_OTHER = 2"),
+        ] {
+            let more = later.replace(old, new);
+            assert_ne!(more, later, "{old}");
+            assert_eq!(abilities_with(&more).hook, Hook::Known, "{new}");
+            later = more;
+        }
+    }
+
+    /// The first version of the kfuncs could not say that pressure is not tracked.
+    #[test]
+    fn a_flush_that_returns_nothing_is_not_the_one_that_is_known() {
+        let stall = |flush: &str| {
+            let kfuncs = format!(
+                "__attribute__((used)) {flush}
+                __attribute__((used)) unsigned long bpf_cgroup_stall(void) {{ return 1; }}"
+            );
+            abilities_with(&format!("{KNOWN}\n{kfuncs}")).stall
+        };
+        assert!(stall("int bpf_cgroup_flush_stats(void) { return 0; }"));
+        assert!(!stall("void bpf_cgroup_flush_stats(void) { }"));
+        assert!(!stall("int bpf_another(void) { return 0; }"));
+    }
+
+    #[test]
+    fn each_refusal_has_its_own_error() {
+        let code = |errno| refused(errno, Path::new("/sys/fs/cgroup/a")).code();
+        assert_eq!(code(Errno::EEXIST), 8);
+        assert_eq!(code(Errno::EPERM), 4);
+        assert_eq!(code(Errno::ENODEV), 7);
+        assert_eq!(code(Errno::EOPNOTSUPP), 7);
+        assert_eq!(code(Errno::EBUSY), 1);
+        for errno in [Errno::EACCES, Errno::EROFS] {
+            let error = refused(errno, Path::new("/sys/fs/cgroup/a"));
+            assert_eq!(error.code(), 4);
+            let text = error.to_string();
+            assert!(
+                text.starts_with("/sys/fs/cgroup/a: no right to change"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_reason_may_be_missing() {
+        let fewer = KNOWN.replace("BPF_MTHP_SWAPIN,", "BPF_MTHP_KHUGEPAGED = 3,");
+        let fewer = fewer.replacen(" BPF_MTHP_KHUGEPAGED, ", " ", 1);
+        let abilities = abilities_with(&fewer);
+        assert_eq!(abilities.hook, Hook::Known);
+        assert_eq!(
+            abilities.reasons,
+            ByReason::new(|reason| reason != Reason::Swapin)
+        );
+    }
+
+    #[test]
+    fn a_hook_that_is_called_in_another_way_is_not_known() {
+        let first_version = "
+            enum tva_type { TVA_SMAPS, TVA_PAGEFAULT };
+            enum bpf_mthp_flags { NONE };
+            #define ARGUMENTS struct cgroup *, enum tva_type, unsigned long, unsigned long";
+        let without_attached = KNOWN.replacen("struct cgroup *,", "", 1);
+        let without_orders = KNOWN.replace(", unsigned long long, unsigned long", ", long");
+        let renumbered = KNOWN.replace("FAULT = 1", "FAULT = 2");
+        let other_flag = KNOWN.replace("ADVISED = 1", "ADVISED = 2");
+        for other in [
+            first_version,
+            &without_attached,
+            &without_orders,
+            &renumbered,
+            &other_flag,
+        ] {
+            assert_ne!(other, KNOWN);
+            assert_eq!(abilities_with(other).hook, Hook::Foreign, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_the_type_has_no_hook() {
+        let none = abilities_with(&format!(
+            "{KNOWN}\n#define bpf_struct_ops_bpf_mthp_ops bpf_struct_ops_another"
+        ));
+        assert_eq!(none.hook, Hook::None);
+    }
+
+    #[test]
+    fn a_missing_or_broken_btf_is_reported_as_such() {
+        let error = Carrier::probe_in(Path::new("/proc/none/btf"))
+            .err()
+            .unwrap();
+        assert_eq!(error.code(), 11);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"no BTF").unwrap();
+        assert_eq!(Carrier::probe_in(file.path()).err().unwrap().code(), 11);
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Cgroup v2 directories: what they are, their ids and names.
+//!
+//! Files are read below a path that the caller gives, so the tests run on a
+//! tree of plain files.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+
+use crate::errors::{Error, Result};
+
+/// The usual mount point.
+pub const DEFAULT_MOUNT: &str = "/sys/fs/cgroup";
+
+/// Remedy where a cgroup lacks the memory controller that the hierarchy has.
+pub const ENABLE_MEMORY: &str = "A cgroup above does not enable it: \
+     run `echo +memory > cgroup.subtree_control` in each cgroup above this one.";
+
+/// Is this path inside a cgroup2 file system?
+pub fn is_cgroup2(path: &Path) -> bool {
+    statfs(path).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC)
+}
+
+/// A cgroup v2 directory, checked.
+#[derive(Clone, Debug)]
+pub struct Cgroup {
+    /// The directory, without symbolic links.
+    pub path: PathBuf,
+    /// Top directory of the hierarchy as far as it is mounted here.
+    pub mount: PathBuf,
+    /// Id of the cgroup: the inode number of its directory.
+    pub id: u64,
+}
+
+impl Cgroup {
+    /// Checks that `path` is a directory of a cgroup v2 hierarchy.
+    ///
+    /// # Errors
+    /// [`Error::NoCgroup2`] if the usual mount point has none at all, else
+    /// [`Error::NotCgroup2`] with what the path is instead.
+    pub fn open(path: &Path) -> Result<Self> {
+        let not = |why: &str| Error::NotCgroup2 {
+            path: path.to_owned(),
+            why: why.to_owned(),
+        };
+        let real = match fs::canonicalize(path) {
+            Ok(real) => real,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(not("there is nothing by this name"));
+            }
+            Err(e) => return Err(not(&e.to_string())),
+        };
+        let meta = fs::metadata(&real).map_err(|e| not(&e.to_string()))?;
+        if !is_cgroup2(&real) {
+            if path == Path::new(DEFAULT_MOUNT) {
+                return Err(Error::NoCgroup2 {
+                    path: path.to_owned(),
+                });
+            }
+            return Err(not("it is on another file system"));
+        }
+        if !meta.is_dir() {
+            return Err(not("it is a file"));
+        }
+        let mut mount = real.as_path();
+        while let Some(up) = mount.parent().filter(|up| is_cgroup2(up)) {
+            mount = up;
+        }
+        Ok(Cgroup {
+            mount: mount.to_owned(),
+            id: meta.ino(),
+            path: real,
+        })
+    }
+
+    /// Is it still there?  A cgroup that is being removed loses its own files
+    /// first, `cgroup.procs` among them before the pressure files; a cgroup
+    /// made anew by the same name is another.
+    pub fn is_there(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|meta| meta.ino() == self.id)
+            && self.path.join("cgroup.procs").exists()
+    }
+
+    /// Does the memory controller account for this cgroup?
+    ///
+    /// # Errors
+    /// [`Error::NoMemoryController`] with the remedy that fits.
+    pub fn require_memory(&self) -> Result<()> {
+        let has = |dir: &Path| {
+            fs::read_to_string(dir.join("cgroup.controllers"))
+                .is_ok_and(|c| c.split_whitespace().any(|c| c == "memory"))
+        };
+        if has(&self.path) {
+            return Ok(());
+        }
+        let (why, remedy) = if has(&self.mount) {
+            ("cgroup.controllers does not list it", ENABLE_MEMORY)
+        } else {
+            (
+                "the whole hierarchy has none",
+                "It is disabled (cgroup_disable=memory), not built in (CONFIG_MEMCG), or on \
+                 cgroup v1: boot without that option, or with systemd.unified_cgroup_hierarchy=1.",
+            )
+        };
+        Err(Error::NoMemoryController {
+            path: self.path.clone(),
+            why: why.to_owned(),
+            remedy: remedy.to_owned(),
+        })
+    }
+}
+
+/// Names of cgroups by id, relative to the mount: `/`, `/system.slice`.
+pub struct Names {
+    mount: PathBuf,
+    known: RefCell<HashMap<u64, String>>,
+}
+
+impl Names {
+    /// Names below `mount`; read when first asked for.
+    pub fn new(mount: &Path) -> Self {
+        Names {
+            mount: mount.to_owned(),
+            known: RefCell::default(),
+        }
+    }
+
+    /// Where the hierarchy is mounted.
+    pub fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    /// Name of a directory below the mount.
+    pub fn of_path(&self, path: &Path) -> String {
+        match path.strip_prefix(&self.mount) {
+            Ok(rest) => format!("/{}", rest.display()),
+            Err(_) => path.display().to_string(),
+        }
+    }
+
+    /// Name of the cgroup with this id.  A cgroup that is gone, or that lies
+    /// outside of what is mounted here, is named `(id N)`.
+    pub fn of_id(&self, id: u64) -> String {
+        if let Some(name) = self.known.borrow().get(&id) {
+            return name.clone();
+        }
+        let mut all = HashMap::new();
+        walk(&self.mount, &mut |path, ino| {
+            all.insert(ino, self.of_path(path));
+        });
+        self.known.replace(all);
+        self.known
+            .borrow()
+            .get(&id)
+            .cloned()
+            .unwrap_or_else(|| format!("(id {id})"))
+    }
+
+    /// Directory of the cgroup with this id.
+    pub fn path_of_id(&self, id: u64) -> Option<PathBuf> {
+        let name = self.of_id(id);
+        name.strip_prefix('/').map(|rest| self.mount.join(rest))
+    }
+}
+
+/// Visits `dir` and all directories below it, parents first, in order of name.
+/// What vanishes or cannot be read is left out: cgroups come and go.
+pub fn walk(dir: &Path, visit: &mut impl FnMut(&Path, u64)) {
+    let Ok(meta) = fs::metadata(dir) else { return };
+    visit(dir, meta.ino());
+    let mut children: Vec<PathBuf> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+        .map(|e| e.path())
+        .collect();
+    children.sort();
+    for child in children {
+        walk(&child, visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn a_plain_directory_is_no_cgroup() {
+        let t = tempfile::tempdir().unwrap();
+        assert_eq!(Cgroup::open(t.path()).unwrap_err().code(), 3);
+        assert_eq!(Cgroup::open(&t.path().join("none")).unwrap_err().code(), 3);
+    }
+
+    #[test]
+    fn names_are_relative_to_the_mount() {
+        let t = tree(&[("x/y/file", "")]);
+        let names = Names::new(t.path());
+        let id = fs::metadata(t.path().join("x/y")).unwrap().ino();
+        assert_eq!(names.of_id(id), "/x/y");
+        assert_eq!(names.of_path(t.path()), "/");
+        assert_eq!(names.path_of_id(id), Some(t.path().join("x/y")));
+        assert_eq!(names.of_id(0), "(id 0)");
+        assert_eq!(names.path_of_id(0), None);
+    }
+
+    #[test]
+    fn a_cgroup_made_later_is_found() {
+        let t = tree(&[("x/file", "")]);
+        let names = Names::new(t.path());
+        assert_eq!(names.of_path(&t.path().join("x")), "/x");
+        let _ = names.of_id(1);
+        fs::create_dir(t.path().join("later")).unwrap();
+        let id = fs::metadata(t.path().join("later")).unwrap().ino();
+        assert_eq!(names.of_id(id), "/later");
+    }
+
+    #[test]
+    fn the_memory_controller_must_be_where_it_counts() {
+        let t = tree(&[
+            ("cgroup.controllers", "cpu memory\n"),
+            ("a/cgroup.controllers", "cpu\n"),
+            ("b/cgroup.controllers", "memory\n"),
+        ]);
+        let at = |p: &str| Cgroup {
+            path: t.path().join(p),
+            mount: t.path().to_owned(),
+            id: 0,
+        };
+        assert!(at("b").require_memory().is_ok());
+        let error = at("a").require_memory().unwrap_err();
+        assert_eq!(error.code(), 7);
+        assert!(error.to_string().contains("+memory"), "{error}");
+
+        let none = tree(&[("a/cgroup.controllers", "cpu\n")]);
+        let group = Cgroup {
+            path: none.path().join("a"),
+            mount: none.path().to_owned(),
+            id: 0,
+        };
+        let error = group.require_memory().unwrap_err();
+        assert!(error.to_string().contains("cgroup_disable"), "{error}");
+    }
+}

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Loads a policy and attaches it to a cgroup.
+//!
+//! libbpf (as released) has no cgroup target for struct_ops, and fills the map
+//! that holds the ops only while attaching by itself.  So the map is filled
+//! here: a program descriptor in the place of the function pointer, all else 0.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{
+    ErrorKind, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject,
+    PrintLevel, ProgramType,
+};
+
+use super::carrier::{self, Carrier};
+use super::cgroup::Cgroup;
+use super::links;
+use crate::errors::{Context, Error, Result};
+use crate::model::abi::{self, Tunables, Walk};
+use crate::model::options::SCANS;
+use crate::model::rule::Rules;
+
+/// An object, read and not loaded yet.
+pub struct Programs {
+    open: OpenObject,
+    /// Its file; `None`: the one that is built in.
+    own: Option<PathBuf>,
+    tunable: bool,
+    scans: bool,
+}
+
+impl Programs {
+    /// Reads an object of the user's, or the one that is built in.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a file that cannot be used: the kernel was not asked yet.
+    pub fn read(own: Option<&Path>) -> Result<Self> {
+        libbpf_rs::set_print(Some((PrintLevel::Info, keep_log)));
+        let unusable = |file: &Path, why: &dyn Display| {
+            let place = file.display();
+            Error::Usage(format!(
+                "cannot use the object {place}: {why}. Name a BPF object that you may read; \
+                 docs/policies.md says what it must have."
+            ))
+        };
+        let bytes = match own {
+            Some(file) => Cow::Owned(std::fs::read(file).map_err(|e| unusable(file, &e))?),
+            None => Cow::Borrowed(abi::OBJECT),
+        };
+        let mut builder = ObjectBuilder::default();
+        let open = builder.name("mthp").and_then(|b| b.open_memory(&bytes));
+        let open = open.map_err(|e| match own {
+            Some(file) => unusable(file, &e),
+            None => load_error(None, e),
+        })?;
+        let (mut tunable, mut foreign) = (false, own.is_none());
+        for map in open.maps().filter(|map| map.name() == abi::TUNABLES_MAP) {
+            let theirs: Option<Tunables> = map.initial_value().and_then(abi::from_bytes);
+            foreign = theirs.is_none_or(|theirs| theirs.abi != abi::ABI);
+            tunable = true;
+        }
+        let scans = open.progs().any(|p| p.name() == abi::SCAN_PROG);
+        let programs = Programs {
+            open,
+            own: own.map(Path::to_owned),
+            tunable,
+            scans,
+        };
+        match foreign {
+            true => {
+                Err(programs.mismatch("its tunables are not those of this mthp_ext (bpf/abi.h)"))
+            }
+            false => Ok(programs),
+        }
+    }
+
+    /// Does it take the values of a policy?
+    pub fn tunable(&self) -> bool {
+        self.tunable
+    }
+
+    /// Has it a program that scans?
+    pub fn scans(&self) -> bool {
+        self.scans
+    }
+
+    /// It is not made as it must be.
+    fn mismatch(&self, what: &str) -> Error {
+        mismatch(self.own.as_deref(), what)
+    }
+}
+
+/// The end of what libbpf said, kept to explain a failed load.
+static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
+
+/// How much of it is kept: the verifier prints the reason last.
+const LOG_TAIL: usize = 4096;
+
+fn keep_log(level: PrintLevel, message: String) {
+    if level == PrintLevel::Debug {
+        return;
+    }
+    let Ok(mut log) = LIBBPF_LOG.lock() else {
+        return;
+    };
+    log.push_str(&message);
+    if log.len() > 4 * LOG_TAIL {
+        let cut = log.len() - LOG_TAIL;
+        let cut = (cut..log.len())
+            .find(|&i| log.is_char_boundary(i))
+            .unwrap_or(log.len());
+        log.drain(..cut);
+    }
+}
+
+/// A policy at work.  Dropping it detaches it.
+pub struct Loaded {
+    link: OwnedFd,
+    /// The program that scans, where one is loaded.
+    scan: Option<OwnedFd>,
+    /// Whose subtree is scanned.
+    root_id: u64,
+    /// Ring buffer of changed decisions; an object of one's own may have none.
+    pub events: Option<MapHandle>,
+    /// What loading took, most of it the verifier's.
+    pub load_time: Duration,
+    _object: Object,
+}
+
+impl Loaded {
+    /// Loads programs with the constants of a policy, and attaches them to `root`.
+    ///
+    /// # Errors
+    /// Whatever the kernel refuses; nothing is attached then.
+    pub fn attach(
+        mut programs: Programs,
+        tunables: &Tunables,
+        carrier: &Carrier,
+        root: &Cgroup,
+    ) -> Result<Self> {
+        let program_offset = carrier.program_offset()?;
+        let value_type = carrier.value_type_id()?;
+        set_tunables(&mut programs, tunables)?;
+        let Programs { open, own, .. } = programs;
+        let own = own.as_deref();
+        let begun = Instant::now();
+        let object = open.load().map_err(|e| load_error(own, e))?;
+        let load_time = begun.elapsed();
+
+        let ops = fill_ops(&object, own, value_type, program_offset)?;
+        let directory =
+            File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
+        let scan = scan_program(&object)?;
+        let events = map(&object, abi::EVENTS_MAP)
+            .map(|events| MapHandle::try_from(&events))
+            .transpose()
+            .map_err(|e| load_error(own, e))?;
+        let link = carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?;
+        Ok(Loaded {
+            link,
+            scan,
+            root_id: root.id,
+            events,
+            load_time,
+            _object: object,
+        })
+    }
+
+    /// The link's id, as `status` and bpftool show it.
+    ///
+    /// # Errors
+    /// If the kernel does not return it.
+    pub fn link_id(&self) -> Result<u32> {
+        Ok(self.info()?.id)
+    }
+
+    fn info(&self) -> Result<links::LinkInfo> {
+        links::info(self.link.as_fd()).context(|| "reading the info of the link".to_owned())
+    }
+
+    /// Brings all verdicts up to date.  Does nothing for a policy without scan.
+    ///
+    /// # Errors
+    /// [`Error::Scan`] with the errno of the failed step.  Interruptions are
+    /// retried a few times, not forever.
+    pub fn scan(&self) -> Result<()> {
+        let Some(program) = &self.scan else {
+            return Ok(());
+        };
+        let walk = Walk {
+            root_id: self.root_id,
+            ..Walk::default()
+        };
+        // The program leaves here how far it has come.
+        let mut walk = abi::as_bytes(&walk).to_vec();
+        to_the_end(|| run_program(program.as_fd(), &mut walk).map(|more| more != 0))
+            .map_err(|source| Error::Scan { source })
+    }
+
+    /// Detaches now, so that nothing is left when the caller says so.
+    pub fn detach(self) {
+        carrier::detach(&self.link);
+    }
+}
+
+impl AsFd for Loaded {
+    /// The link: it hangs up when its cgroup is removed.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+}
+
+/// How often an interrupted step is tried again.
+const RETRIES: u32 = 16;
+
+/// Steps of one scan at most: some millions of cgroups.  A scan that takes more goes round
+/// in circles.
+const STEPS: u32 = 4096;
+
+/// Takes steps until one says that there is no more to do.
+fn to_the_end(mut step: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let mut left = RETRIES;
+    for _ in 0..STEPS {
+        match step() {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(e)
+                if left > 0
+                    && matches!(
+                        e.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                    ) =>
+            {
+                left -= 1;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("no end after {STEPS} steps"),
+    ))
+}
+
+/// Runs a syscall program once and returns what it returns.  It may write to its context.
+///
+/// # Errors
+/// The kernel's errno.
+pub fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<u32> {
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        ctx_in: context.as_mut_ptr().cast(),
+        ctx_size_in: u32::try_from(context.len()).unwrap_or(u32::MAX),
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open; the kernel reads and writes the context within its length.
+    let ret = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    if ret == 0 {
+        Ok(opts.retval)
+    } else {
+        Err(io::Error::from_raw_os_error(-ret))
+    }
+}
+
+/// A descriptor of the scan; `None` where it is not loaded.
+fn scan_program(object: &Object) -> Result<Option<OwnedFd>> {
+    object
+        .progs()
+        .filter(|p| p.autoload())
+        .find(|p| p.name() == OsStr::new(abi::SCAN_PROG))
+        .map(|p| p.as_fd().try_clone_to_owned())
+        .transpose()
+        .context(|| "keeping the program that scans".to_owned())
+}
+
+fn load_error(own: Option<&Path>, source: libbpf_rs::Error) -> Error {
+    let log = LIBBPF_LOG.lock().map(|log| log.clone()).unwrap_or_default();
+    why_not(own, source, &log)
+}
+
+/// Why an object does not load. `log`: what libbpf said.
+fn why_not(own: Option<&Path>, source: libbpf_rs::Error, log: &str) -> Error {
+    // EACCES is of this kind as well: the verifier's, which ends its log so.
+    let refused = log.contains("\nprocessed ");
+    if source.kind() == ErrorKind::PermissionDenied && !refused {
+        return Error::NoPrivilege {
+            what: "load BPF programs".to_owned(),
+        };
+    }
+    let log = if log.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}", log.trim_end())
+    };
+    let (what, remedy) = match own {
+        None => (
+            "the policy's programs".to_owned(),
+            "Most likely kernel and mthp_ext are of different versions: \
+             build both from the same checkout (docs/install.md).",
+        ),
+        Some(file) => (
+            format!("the object {}", file.display()),
+            "Correct the program; what libbpf and the verifier say follows.",
+        ),
+    };
+    Error::Load {
+        what,
+        remedy,
+        source,
+        log,
+    }
+}
+
+/// An object that is not made as it must be: the user's mistake, if it is the user's.
+fn mismatch(own: Option<&Path>, what: &str) -> Error {
+    match own {
+        Some(file) => Error::Usage(format!(
+            "cannot use the object {}: {what}. docs/policies.md says what it must have.",
+            file.display()
+        )),
+        None => {
+            let source = io::Error::new(io::ErrorKind::InvalidData, what);
+            load_error(None, libbpf_rs::Error::from(source))
+        }
+    }
+}
+
+/// Writes the constants.  An object of one's own may do without them, and then scans if it has
+/// a program that does.
+fn set_tunables(programs: &mut Programs, tunables: &Tunables) -> Result<()> {
+    if !programs.tunable {
+        return Ok(());
+    }
+    let scans = Rules(tunables.rules).has(SCANS);
+    for mut program in programs.open.progs_mut() {
+        if program.name() == abi::SCAN_PROG && !scans {
+            program.set_autoload(false);
+        }
+    }
+    for mut map in programs.open.maps_mut() {
+        if map.name() == abi::TUNABLES_MAP {
+            return map
+                .set_initial_value(abi::as_bytes(tunables))
+                .map_err(|e| load_error(programs.own.as_deref(), e));
+        }
+    }
+    Ok(())
+}
+
+fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
+    object.maps().find(|m| m.name() == OsStr::new(name))
+}
+
+/// Gives the kernel the ops: one update of element 0.  There is one map of ops, with one
+/// program.
+fn fill_ops<'o>(
+    object: &'o Object,
+    own: Option<&Path>,
+    value_type: u32,
+    program_offset: usize,
+) -> Result<libbpf_rs::Map<'o>> {
+    let mut maps = object.maps().filter(|m| m.map_type() == MapType::StructOps);
+    let mut programs = object
+        .progs()
+        .filter(|p| p.prog_type() == ProgramType::StructOps);
+    let (Some(ops), None) = (maps.next(), maps.next()) else {
+        return Err(mismatch(own, "it must have one struct_ops map"));
+    };
+    let (Some(program), None) = (programs.next(), programs.next()) else {
+        return Err(mismatch(own, "it must have one struct_ops program"));
+    };
+    // A descriptor is written into it: not into whatever struct it may be.
+    let info = ops.info().map_err(|e| load_error(own, e))?;
+    if info.info.btf_vmlinux_value_type_id != value_type {
+        return Err(mismatch(
+            own,
+            "its struct_ops map is not of struct bpf_mthp_ops",
+        ));
+    }
+    let fd = u64::try_from(program.as_fd().as_raw_fd()).unwrap_or_default();
+    let mut value = vec![0; ops.value_size() as usize];
+    value
+        .get_mut(program_offset..program_offset + 8)
+        .ok_or_else(|| mismatch(own, "the kernel's ops are shorter than its BTF says"))?
+        .copy_from_slice(&fd.to_ne_bytes());
+    ops.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(|e| load_error(own, e))?;
+    Ok(ops)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    /// Steps that fail with `kind`, `times` times, then end; the steps that were taken.
+    fn failing(kind: io::ErrorKind, times: u32) -> (io::Result<()>, u32) {
+        let mut taken = 0;
+        let result = to_the_end(|| {
+            taken += 1;
+            if taken > times {
+                Ok(false)
+            } else {
+                Err(kind.into())
+            }
+        });
+        (result, taken)
+    }
+
+    #[test]
+    fn a_short_interruption_is_stepped_over() {
+        for kind in [io::ErrorKind::Interrupted, io::ErrorKind::WouldBlock] {
+            let (result, taken) = failing(kind, 3);
+            assert!(result.is_ok());
+            assert_eq!(taken, 4);
+        }
+    }
+
+    /// The proposal's loop never ended when its read() kept failing.
+    #[test]
+    fn an_endless_interruption_ends() {
+        for kind in [io::ErrorKind::Interrupted, io::ErrorKind::WouldBlock] {
+            let (result, taken) = failing(kind, u32::MAX);
+            assert_eq!(result.unwrap_err().kind(), kind);
+            assert_eq!(taken, RETRIES + 1);
+        }
+    }
+
+    #[test]
+    fn any_other_error_ends_at_once() {
+        let (result, taken) = failing(io::ErrorKind::InvalidInput, 2);
+        assert!(result.is_err());
+        assert_eq!(taken, 1);
+    }
+
+    #[test]
+    fn steps_are_taken_until_there_is_no_more() {
+        let mut taken = 0;
+        let result = to_the_end(|| {
+            taken += 1;
+            Ok(taken < 20)
+        });
+        assert!(result.is_ok());
+        assert_eq!(taken, 20);
+    }
+
+    #[test]
+    fn a_scan_that_never_comes_to_its_end_is_ended() {
+        let mut taken = 0;
+        let result = to_the_end(|| {
+            taken += 1;
+            Ok(true)
+        });
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(taken, STEPS);
+    }
+
+    #[test]
+    fn a_refusal_is_no_lack_of_privilege() {
+        let code = |errno: Errno, log: &str| {
+            let source = libbpf_rs::Error::from(io::Error::from(errno));
+            why_not(None, source, log).code()
+        };
+        let verifier = "R1 invalid mem access\nprocessed 12 insns (limit 1000000)\n";
+        assert_eq!(code(Errno::EPERM, ""), 4);
+        assert_eq!(code(Errno::EACCES, verifier), 13);
+        assert_eq!(code(Errno::ENOMEM, ""), 13);
+    }
+
+    /// The kernel was not asked yet: it can neither refuse it nor lack a privilege.
+    #[test]
+    fn a_file_that_is_no_object_is_the_users_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        let garbage = dir.path().join("own.bpf.o");
+        std::fs::write(&garbage, b"no object").unwrap();
+        for file in [
+            Path::new("/proc/none/typo.o"),
+            dir.path(),
+            garbage.as_path(),
+        ] {
+            let error = Programs::read(Some(file)).map(|_| ()).unwrap_err();
+            assert_eq!(error.code(), 2, "{error}");
+            let said = error.to_string();
+            assert!(said.contains(file.to_str().unwrap()), "{said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_built_in_takes_values_and_scans() {
+        let ours = Programs::read(None).unwrap();
+        assert!(ours.tunable() && ours.scans());
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("own.bpf.o");
+        let mut bytes = abi::OBJECT.to_vec();
+        std::fs::write(&file, &bytes).unwrap();
+        assert!(Programs::read(Some(&file)).unwrap().tunable());
+        // Under another name they are no tunables.
+        let bare = String::from_utf8_lossy(&bytes).contains(abi::TUNABLES_MAP);
+        assert!(bare, "the object has the name");
+        let name = abi::TUNABLES_MAP.as_bytes();
+        let mut renamed = bytes.clone();
+        for at in 0..renamed.len() - name.len() {
+            if renamed[at..].starts_with(name) {
+                renamed[at + name.len() - 1] = b'x';
+            }
+        }
+        std::fs::write(&file, renamed).unwrap();
+        assert!(!Programs::read(Some(&file)).unwrap().tunable());
+        // One of another version: its number stands once in the object.
+        let number = abi::ABI.0.to_ne_bytes();
+        let places: Vec<usize> = (0..bytes.len() - 4)
+            .filter(|&at| bytes[at..at + 4] == number)
+            .collect();
+        for at in places {
+            bytes[at] = bytes[at].wrapping_sub(1);
+        }
+        std::fs::write(&file, &bytes).unwrap();
+        let error = Programs::read(Some(&file)).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("bpf/abi.h"), "{error}");
+        assert_eq!(error.code(), 2);
+    }
+
+    #[test]
+    fn the_log_keeps_its_end() {
+        for i in 0..5000 {
+            keep_log(PrintLevel::Warn, format!("Zeile {i} ä\n"));
+        }
+        let log = LIBBPF_LOG.lock().unwrap();
+        assert!(log.len() <= 5 * LOG_TAIL);
+        assert!(log.ends_with("Zeile 4999 ä\n"));
+    }
+}

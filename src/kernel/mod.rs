@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What is asked of the kernel: BPF objects and links, cgroups, PSI, THP settings.
+
+pub mod attached;
+pub mod carrier;
+pub mod cgroup;
+pub mod files;
+pub mod links;
+pub mod load;
+pub mod neighbours;
+pub mod process;
+pub mod psi;
+pub mod thp;

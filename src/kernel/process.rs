@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The running kernel's release, and what this process may do on it.
+
+use std::fs;
+
+/// `uname -r`.
+pub fn release() -> String {
+    nix::sys::utsname::uname()
+        .map(|u| u.release().to_string_lossy().into_owned())
+        .unwrap_or_else(|_| "unknown".to_owned())
+}
+
+/// Capability numbers (linux/capability.h).
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_RESOURCE: u32 = 24;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// May this process do what `run` does?
+pub fn privileged() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective_caps(&status).is_some_and(enough)
+}
+
+fn effective_caps(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// The bit of a capability in a set.
+fn bit(cap: u32) -> u64 {
+    1 << cap
+}
+
+fn enough(caps: u64) -> bool {
+    let has = |cap: u32| caps & bit(cap) != 0;
+    // The two BPF capabilities were split off CAP_SYS_ADMIN, which still covers
+    // them; without CAP_SYS_RESOURCE a PSI trigger must have a 2 s window.
+    has(CAP_SYS_RESOURCE) && (has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_read_from_the_status_file() {
+        let all = effective_caps("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();
+        assert!(enough(all));
+        assert!(!enough(all & !bit(CAP_SYS_RESOURCE)));
+        assert!(enough(
+            bit(CAP_BPF) | bit(CAP_PERFMON) | bit(CAP_SYS_RESOURCE)
+        ));
+        assert!(!enough(bit(CAP_BPF) | bit(CAP_SYS_RESOURCE)));
+        assert_eq!(effective_caps("CapEff:\tnone\n"), None);
+        assert_eq!(effective_caps(""), None);
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The types that the BPF programs and mthp_ext share.
+//!
+//! They are those of bpf/abi.h and bpf/hook.h: libbpf-cargo writes them down from the type
+//! information of the compiled object.  Three macros have a copy here, which a test compares.
+
+#[allow(
+    warnings,
+    clippy::all,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "generated"
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/mthp.skel.rs"));
+}
+
+pub use skeleton::types::{
+    bpf_mthp_flags as Flags, bpf_mthp_reason as ReasonNumber, mthp_abi as Abi, mthp_bind as Bind,
+    mthp_decision as Decision, mthp_event as Event, mthp_explained as Explained,
+    mthp_record as Record, mthp_rule as RuleNumber, mthp_tunables as Tunables, mthp_walk as Walk,
+};
+
+/// The compiled object.
+pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mthp.bpf.o"));
+
+/// Version of the layout and its meaning.
+pub const ABI: Abi = Abi::MTHP_ABI;
+/// `MTHP_NO_LIMIT`: nothing on the path binds.
+pub const NO_LIMIT: u64 = u64::MAX;
+/// `MTHP_NO_CAP`: a cap that caps nothing.
+pub const NO_CAP: u32 = 63;
+/// Every order but 0, which is always allowed.
+pub const ALL_ORDERS: u64 = !1;
+
+/// Name of the map with the tunables, which is that of their section.
+pub const TUNABLES_MAP: &str = ".rodata.mthp";
+/// Name of the ring buffer of changed decisions.
+pub const EVENTS_MAP: &str = "mthp_events";
+/// Name of the program that scans; only policies with the rule pressure need it.
+pub const SCAN_PROG: &str = "mthp_scan";
+/// Name of the program that says what is decided for a cgroup, and why.
+pub const EXPLAIN_PROG: &str = "mthp_explain";
+
+/// Marks the types above that are passed as bytes: every bit pattern is a value, and there is
+/// no padding that has no name.
+///
+/// # Safety
+/// Only for `repr(C)` structs made of integers without implicit padding.
+pub unsafe trait Plain: Copy {}
+// SAFETY: integers only; the generated types name their padding.
+unsafe impl Plain for Tunables {}
+// SAFETY: as above.
+unsafe impl Plain for Walk {}
+// SAFETY: as above.
+unsafe impl Plain for Event {}
+// SAFETY: as above.
+unsafe impl Plain for Explained {}
+
+/// Reads a struct from bytes the kernel wrote; `None` if the length is another.
+pub fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() != size_of::<T>() {
+        return None;
+    }
+    // SAFETY: the length was checked, and any bytes are a valid `T` (Plain).
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The bytes of a struct, as the kernel shall see them.
+pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `T` has no padding (Plain), so all its bytes are initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Text in a field of bytes that ends with 0.
+pub fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// The same the other way round; what does not fit is cut off.
+pub fn set_text(bytes: &mut [u8], text: &str) {
+    bytes.fill(0);
+    let room = bytes.len().saturating_sub(1);
+    let end = (0..=text.len().min(room))
+        .rev()
+        .find(|&end| text.is_char_boundary(end))
+        .unwrap_or(0);
+    bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_another_length_are_refused() {
+        assert!(from_bytes::<Event>(&[0; 3]).is_none());
+        let tunables = Tunables {
+            abi: ABI,
+            window_ns: 7,
+            ..Tunables::default()
+        };
+        let back: Tunables = from_bytes(as_bytes(&tunables)).unwrap();
+        assert_eq!(as_bytes(&back), as_bytes(&tunables));
+    }
+
+    #[test]
+    fn text_is_cut_at_a_character() {
+        let mut bytes = [1; 4];
+        set_text(&mut bytes, "abä");
+        assert_eq!(text(&bytes), "ab");
+        set_text(&mut bytes, "xyz");
+        assert_eq!(text(&bytes), "xyz");
+        assert_eq!(text(b"ab"), "ab");
+    }
+
+    /// Macros are in no type information: these stand in the header and above.
+    #[test]
+    fn constants_are_those_of_the_header() {
+        let header = include_str!("../../bpf/abi.h");
+        for line in [
+            "#define MTHP_ALL_ORDERS\t(~1ULL)\n",
+            "#define MTHP_NO_LIMIT\t(~0ULL)\n",
+            "#define MTHP_NO_CAP\t63u\n",
+        ] {
+            assert!(header.contains(line), "{line}");
+        }
+        assert_eq!((ALL_ORDERS, NO_LIMIT, NO_CAP), (!1, !0, 63));
+    }
+
+    /// A layout that changes without its number would be read as another.
+    #[test]
+    fn a_layout_has_its_number() {
+        let sizes = (
+            size_of::<Tunables>(),
+            size_of::<Event>(),
+            size_of::<Explained>(),
+            size_of::<Walk>(),
+        );
+        let what = "count MTHP_ABI up in bpf/abi.h, then write both down here";
+        assert_eq!((ABI.0 & 0xff, sizes), (10, (160, 272, 552, 32)), "{what}");
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What things are: reasons, rules, sizes, options, policies, records.  Reads no system.
+
+pub mod abi;
+pub mod caps;
+pub mod options;
+pub mod orders;
+pub mod policy;
+pub mod reason;
+pub mod rule;
+pub mod units;

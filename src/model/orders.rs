@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Masks of page orders and their names.
+
+use super::abi::ALL_ORDERS;
+use super::reason::{ByReason, Reason};
+use super::units;
+
+/// The large orders this machine has, and its base page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bit n: folios of order n exist.
+    pub orders: u64,
+    /// log2 of the base page size.
+    pub page_shift: u32,
+}
+
+impl Sizes {
+    /// The part of a mask that exists here.
+    pub fn real(&self, masks: &ByReason<u64>) -> ByReason<u64> {
+        masks.map(|m| m & self.orders)
+    }
+
+    /// The largest order, as far as folios are made of anonymous memory.
+    pub fn largest(&self) -> u32 {
+        let all = self.orders == ALL_ORDERS;
+        if all {
+            self.page_shift - 3
+        } else {
+            self.orders.ilog2()
+        }
+    }
+
+    /// Name of one order: `64K`, `2M`.
+    pub fn name(&self, order: u32) -> String {
+        units::show_size(
+            1u64.checked_shl(order + self.page_shift)
+                .unwrap_or(u64::MAX),
+        )
+    }
+
+    /// Name of a mask: `all`, `4K` (none but base pages), `512K-max`, or a list.
+    pub fn mask_name(&self, mask: u64) -> String {
+        let mask = mask & self.orders;
+        if mask == self.orders {
+            return "all".to_owned();
+        }
+        if mask == 0 {
+            return self.name(0);
+        }
+        let top = mask.ilog2();
+        if mask == self.orders & ((2 << top) - 1) {
+            return format!("{}-max", self.name(top));
+        }
+        let list: Vec<String> = (0..64)
+            .filter(|o| mask & (1 << o) != 0)
+            .map(|o| self.name(o))
+            .collect();
+        list.join("+")
+    }
+
+    /// Name of a decision: one mask if all usual reasons agree, else each that
+    /// differs from the widest.  Forced collapse is named where it is not free, and reclaim
+    /// where it splits what swap-in would get.
+    pub fn decision_name(&self, masks: &ByReason<u64>) -> String {
+        let mut name = self.usual_name(masks);
+        let real = self.real(masks);
+        for (reason, usual) in [
+            (Reason::Collapse, self.orders),
+            (Reason::Reclaim, real[Reason::Swapin]),
+        ] {
+            if usual & !real[reason] != 0 {
+                name += &format!(",{}:{}", reason.name(), self.mask_name(masks[reason]));
+            }
+        }
+        name
+    }
+
+    fn usual_name(&self, masks: &ByReason<u64>) -> String {
+        let real = self.real(masks);
+        let extra = |reason| matches!(reason, Reason::Collapse | Reason::Reclaim);
+        let usual = || real.iter().filter(|(r, _)| !extra(*r));
+        let fault = real[Reason::Fault];
+        let later = real[Reason::Swapin];
+        if usual().any(|(reason, mask)| reason != Reason::Fault && mask != later) {
+            let each = usual().map(|(r, mask)| format!("{}:{}", r.name(), self.mask_name(mask)));
+            return each.collect::<Vec<_>>().join(",");
+        }
+        if fault == later {
+            return self.mask_name(fault);
+        }
+        let on_fault = format!("{}-on-fault", self.mask_name(fault));
+        if later == self.orders {
+            return on_fault;
+        }
+        format!("{on_fault},{}", self.mask_name(later))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+
+    #[test]
+    fn masks_have_names() {
+        assert_eq!(X86.mask_name(!1), "all");
+        assert_eq!(X86.mask_name(0x3fc), "all");
+        assert_eq!(X86.mask_name(0), "4K");
+        assert_eq!(X86.mask_name(0xfc), "512K-max");
+        assert_eq!(X86.mask_name(0x4), "16K-max");
+        assert_eq!(X86.mask_name(0x210), "64K+2M");
+    }
+
+    #[test]
+    fn decisions_have_names() {
+        let name = |fault, swapin, khugepaged, collapse| {
+            X86.decision_name(&ByReason::new(|reason| match reason {
+                Reason::Fault => fault,
+                Reason::Swapin | Reason::Reclaim => swapin,
+                Reason::Khugepaged => khugepaged,
+                Reason::Collapse => collapse,
+            }))
+        };
+        assert_eq!(name(!1, !1, !1, !1), "all");
+        assert_eq!(name(0, !1, !1, !1), "4K-on-fault");
+        assert_eq!(name(0, 0, 0, !1), "4K");
+        assert_eq!(name(0xff, 0xff, 0xff, !1), "512K-max");
+        assert_eq!(
+            name(0xff, 0xff, 0xff, 0xff),
+            "512K-max,collapse:512K-max",
+            "forced collapse is free unless it says otherwise"
+        );
+        assert_eq!(name(!1, !1, !1, 0), "all,collapse:4K");
+        assert_eq!(name(0, 0xff, 0xff, !1), "4K-on-fault,512K-max");
+        assert_eq!(
+            name(0, 0xff, !1, !1),
+            "fault:4K,swapin:512K-max,khugepaged:all"
+        );
+        assert_eq!(
+            name(0, 0, !1, !1),
+            "fault:4K,swapin:4K,khugepaged:all",
+            "also where only khugepaged differs"
+        );
+    }
+
+    #[test]
+    fn reclaim_is_named_where_it_splits_what_swap_in_would_get() {
+        let masks = ByReason::new(|reason| match reason {
+            Reason::Reclaim => 0,
+            _ => !1,
+        });
+        assert_eq!(X86.decision_name(&masks), "all,reclaim:4K");
+        let free = masks.map(|mask| if mask == 0 { !1 } else { 0 });
+        assert_eq!(X86.decision_name(&free), "4K,collapse:4K");
+    }
+
+    #[test]
+    fn base_pages_of_64k_are_named_so() {
+        let arm = Sizes {
+            orders: 0x3ffe,
+            page_shift: 16,
+        };
+        assert_eq!(arm.mask_name(0), "64K");
+        assert_eq!(arm.name(13), "512M");
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Policies: which rules, by which values, and for whom.  Each is a file of policies/, built in
+//! or read from a directory.
+
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::options::{OPTIONS, Opt, Unit, Values};
+use super::rule::{Rule, Rules};
+
+/// The policies that are built in: name, and text of the file.
+pub const BUILT_IN: &[(&str, &str)] = &[
+    ("default", include_str!("../../policies/default.toml")),
+    ("reactive", include_str!("../../policies/reactive.toml")),
+    ("headroom", include_str!("../../policies/headroom.toml")),
+    ("fixed", include_str!("../../policies/fixed.toml")),
+    ("database", include_str!("../../policies/database.toml")),
+    (
+        "small-services",
+        include_str!("../../policies/small-services.toml"),
+    ),
+    ("vm-host", include_str!("../../policies/vm-host.toml")),
+];
+
+/// What ends the name of a policy's file.
+pub const ENDING: &str = "toml";
+
+/// A policy.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// The name of its file.
+    pub name: String,
+    /// Its file; `None`: built in.
+    pub file: Option<PathBuf>,
+    /// For whom it is, in a paragraph.
+    pub about: String,
+    /// The rules that it applies.
+    pub rules: Rules,
+    /// The line of the file that names them.
+    pub rules_line: Option<usize>,
+    /// Options in which it differs from the table's defaults.
+    pub values: Values,
+}
+
+/// What is wrong with a policy's file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Line of the file, from 1; `None`: no line of it is to blame.
+    pub line: Option<usize>,
+    /// In words.
+    pub what: String,
+}
+
+impl Policy {
+    /// The one that is built in by this name.
+    ///
+    /// # Errors
+    /// A mistake in a file of policies/, which a test would have found.
+    pub fn built_in(name: &str) -> Option<Result<Self, Mistake>> {
+        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        Some(Self::parse(name, text))
+    }
+
+    /// Reads the text of a policy's file.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Mistake> {
+        let line = |at: usize| Some(text[..at.min(text.len())].matches('\n').count() + 1);
+        let mistake = |at: usize, what: String| Mistake {
+            line: line(at),
+            what,
+        };
+        let table = DeTable::parse(text).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            mistake(at, e.message().to_owned())
+        })?;
+        let mut policy = Policy {
+            name: name.to_owned(),
+            ..Policy::default()
+        };
+        // They come by name; the first mistake is that of the first line.
+        let mut pairs: Vec<_> = table.get_ref().iter().collect();
+        pairs.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in pairs {
+            let name = key.get_ref().as_ref();
+            let wrong = |(at, what): Misplaced| mistake(at, format!("{name} {what}"));
+            let at = value.span().start;
+            match (name, value.get_ref()) {
+                ("about", DeValue::String(about)) => policy.about = about.trim().to_owned(),
+                ("about", _) => return Err(wrong((at, "must be a text".to_owned()))),
+                ("rules", _) => {
+                    policy.rules = rules(value).map_err(wrong)?;
+                    policy.rules_line = line(at);
+                }
+                _ => {
+                    let option =
+                        Opt::named(name).ok_or_else(|| mistake(key.span().start, unknown(name)))?;
+                    let text = written(option.unit, value).map_err(wrong)?;
+                    let value = option.parse(&text).map_err(|what| wrong((at, what)))?;
+                    policy.values.add_from(option, value, line(at));
+                }
+            }
+        }
+        if policy.rules.iter().next().is_none() {
+            return Err(Mistake {
+                line: policy.rules_line,
+                what: "rules is missing: a policy needs at least one".to_owned(),
+            });
+        }
+        if policy.about.is_empty() {
+            return Err(Mistake {
+                line: None,
+                what: "about is missing: say for whom it is".to_owned(),
+            });
+        }
+        Ok(policy)
+    }
+
+    /// Its file in a directory.
+    pub fn path_in(directory: &Path, name: &str) -> PathBuf {
+        directory.join(format!("{name}.{ENDING}"))
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
+    format!(
+        "'{name}' is no option: there are about, rules, {}",
+        known.join(", ")
+    )
+}
+
+/// What is wrong, and where in the text.
+type Misplaced = (usize, String);
+
+fn rules(value: &Spanned<DeValue<'_>>) -> Result<Rules, Misplaced> {
+    let list = value.get_ref().as_array();
+    let list = list.ok_or_else(|| (value.span().start, "must be a list of rules".to_owned()))?;
+    let rule = |name: &str| {
+        Rule::named(name).ok_or_else(|| {
+            let known = Rule::ALL.map(Rule::name).join(", ");
+            format!("has an unknown rule '{name}': there are {known}")
+        })
+    };
+    let one = |item: &Spanned<DeValue<'_>>| {
+        let name = item.get_ref().as_str();
+        let name = name.ok_or_else(|| "must be a list of names".to_owned());
+        name.and_then(rule)
+            .map_err(|what| (item.span().start, what))
+    };
+    list.iter().map(one).collect()
+}
+
+/// A value as it would stand on the command line.  Each unit takes what TOML has for it, and
+/// nothing else: a boolean is no number.
+fn written(unit: Unit, value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
+    match (unit, value.get_ref()) {
+        (Unit::Switch, DeValue::Boolean(on)) => Ok(u8::from(*on).to_string()),
+        (Unit::Set(_), DeValue::Array(items)) if items.is_empty() => Ok("none".to_owned()),
+        (Unit::Set(_), DeValue::Array(items)) => {
+            let name = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+                DeValue::String(name) => Ok(name.to_string()),
+                other => {
+                    let what = format!("must be a list of names: {}", other.type_str());
+                    Err((item.span().start, what))
+                }
+            };
+            let names: Result<Vec<_>, _> = items.iter().map(name).collect();
+            Ok(names?.join(","))
+        }
+        (Unit::Caps, DeValue::Table(table)) if table.is_empty() => Ok("none".to_owned()),
+        (Unit::Caps, DeValue::Table(table)) => {
+            let pair = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+                let key: &std::borrow::Cow<'_, str> = key.get_ref();
+                plain(value).map(|value| format!("{key}={value}"))
+            };
+            let pairs: Result<Vec<_>, _> = table.iter().map(pair).collect();
+            Ok(pairs?.join(","))
+        }
+        _ => plain(value),
+    }
+}
+
+/// A text or a whole number, in whatever base it stands.
+fn plain(value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
+    let wrong = |what: String| (value.span().start, what);
+    match value.get_ref() {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map(|number| number.to_string())
+            .map_err(|_| wrong(format!("has '{number}', which is too large"))),
+        other => Err(wrong(format!("is no value: {}", other.type_str()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::options;
+    use crate::model::orders::Sizes;
+
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+
+    fn built_in(name: &str) -> Policy {
+        Policy::built_in(name).unwrap().unwrap()
+    }
+
+    #[test]
+    fn what_is_built_in_is_what_there_is() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let mut names: Vec<String> = BUILT_IN.iter().map(|(n, _)| format!("{n}.toml")).collect();
+        names.sort();
+        assert_eq!(files, names);
+        for (name, _) in BUILT_IN {
+            let policy = built_in(name);
+            // `fixed` insists on a cap.
+            let made = options::tunables(&policy, &Values::default(), &X86);
+            assert_eq!(made.is_err(), *name == "fixed", "{name}: {:?}", made.err());
+            assert!(policy.about.split_whitespace().count() > 10, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_default_is_the_table() {
+        let policy = built_in("default");
+        assert_eq!(policy.rules, Rule::ALL.into_iter().collect());
+        assert_eq!(policy.values.iter().count(), 0);
+    }
+
+    #[test]
+    fn policies_say_what_they_are_known_for() {
+        let made = |name| options::tunables(&built_in(name), &Values::default(), &X86).unwrap();
+        let reactive = made("reactive");
+        assert_eq!((reactive.min_memory, reactive.max_hold), (16 << 20, 1));
+        assert_eq!(
+            reactive.bind_khugepaged, 0,
+            "khugepaged is free to collapse later"
+        );
+        assert_eq!(made("database").cap[1..4], [4, 0, 0]);
+        assert_eq!(made("database").limit_share, 0);
+        assert_eq!(made("small-services").min_memory, 64 << 20);
+        assert!(!Rules(made("headroom").rules).has(Rule::Pressure));
+        // It is said, and does not follow from another rule.
+        assert_eq!(
+            (made("headroom").count_nodes, made("vm-host").count_nodes),
+            (1, 0)
+        );
+    }
+
+    #[test]
+    fn a_mistake_has_its_line() {
+        let good = "about = 'for a test'\nrules = ['cap']\n";
+        assert!(Policy::parse("a", good).is_ok());
+        for (text, line, part) in [
+            ("about = 'x'\nrules = ['magic']", 2, "unknown rule 'magic'"),
+            ("about = 'x'\n\nrules = 1", 3, "must be a list"),
+            ("about = 'x'\nrules = [1]", 2, "list of names"),
+            (
+                "about = 'x'\nrules = ['cap']\nmagic = 1",
+                3,
+                "'magic' is no option",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\nwindow = '1h'",
+                3,
+                "window has an unknown unit",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\nwindow = 1.5",
+                3,
+                "window is no value",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\ncap = { fault = '5K' }",
+                3,
+                "cap has the size",
+            ),
+            ("about = 1\nrules = ['cap']", 1, "about must be"),
+            (
+                "about = 'x'\nrules = [\n 'cap',\n 'magic',\n]",
+                4,
+                "unknown rule 'magic'",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\nzeal = 1\nalpha = 1",
+                3,
+                "'zeal' is no option",
+            ),
+            ("about = 'x'\nrules = []", 2, "rules is missing"),
+            ("about = 'x'\nrules = [", 2, ""),
+            ("about = 'x'\nabout = 'y'", 2, ""),
+        ] {
+            let mistake = Policy::parse("a", text).unwrap_err();
+            assert_eq!(mistake.line, line.into(), "{text}: {mistake:?}");
+            assert!(mistake.what.contains(part), "{text}: {mistake:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_has_no_line() {
+        for (text, part) in [
+            ("about = 'x'", "rules is missing"),
+            ("rules = ['cap']", "about is missing"),
+        ] {
+            let mistake = Policy::parse("a", text).unwrap_err();
+            assert_eq!(mistake.line, None, "{text}: {mistake:?}");
+            assert!(mistake.what.contains(part), "{text}: {mistake:?}");
+        }
+    }
+
+    /// It takes two keys: the later one of those that the file has is to blame.
+    #[test]
+    fn what_does_not_go_together_has_the_line_of_the_file() {
+        let all = "about = 'x'\nrules = ['pressure', 'cap']\n";
+        for (text, line) in [
+            (format!("{all}\nthreshold = '2s'\n"), Some(4)),
+            (format!("{all}threshold = '2s'\nwindow = '1s'\n"), Some(4)),
+            (format!("{all}cap = {{ collapse = '64K' }}\n"), Some(3)),
+            (format!("{all}min-memory = '1M'\n"), Some(3)),
+            ("about = 'x'\nrules = ['small']\n".to_owned(), Some(2)),
+        ] {
+            let policy = Policy::parse("a", &text).unwrap();
+            assert_eq!(options::sound(&policy).unwrap_err().line, line, "{text}");
+            let made = options::tunables(&policy, &Values::default(), &X86);
+            assert_eq!(made.unwrap_err().line, line, "{text}");
+        }
+        // What the user gives is not the file's fault.
+        let policy = Policy::parse("a", all).unwrap();
+        let mut given = Values::default();
+        let threshold = Opt::named("threshold").unwrap();
+        given.add(threshold, threshold.parse("2s").unwrap());
+        let made = options::tunables(&policy, &given, &X86);
+        assert_eq!(made.unwrap_err().line, None);
+    }
+
+    #[test]
+    fn values_are_written_as_suits_them() {
+        let text = "about = 'x'\nrules = ['cap', 'room', 'small', 'pressure']\nlimit-share = 25\nmin-memory = '1M'\n\
+                    bind = ['advised', 'collapse']\nspare-cache = false\n\
+                    cap = { fault = '64K', swapin = '4K' }\n";
+        let policy = Policy::parse("a", text).unwrap();
+        let t = options::tunables(&policy, &Values::default(), &X86).unwrap();
+        assert_eq!(
+            (t.limit_share, t.min_memory, t.spare_cache),
+            (256, 1 << 20, 0)
+        );
+        assert_eq!((t.cap[1], t.cap[2], t.cap[3]), (4, 0, 63));
+        assert_eq!(t.bind.0, 3);
+    }
+
+    /// `true` is no 1, and a list no text: what is meant is asked, not guessed.
+    #[test]
+    fn each_unit_takes_its_own_kind_of_value() {
+        let read = |line: &str| {
+            let rules = "'pressure', 'small', 'sparse', 'room', 'cap'";
+            let text = format!("about = 'x'\nrules = [{rules}]\n{line}\n");
+            Policy::parse("a", &text)
+                .map(|policy| options::tunables(&policy, &Values::default(), &X86).unwrap())
+        };
+        for line in [
+            "room-factor = true",
+            "min-memory = true",
+            "limit-share = true",
+            "min-memory = ['1M']",
+            "limit-share = { fault = 1 }",
+            "window = 1979-05-27",
+            "cap = ['64K']",
+            "bind = { advised = 1 }",
+            "bind = [1]",
+            "spare-cache = 2",
+            "room-factor = -1",
+        ] {
+            let mistake = read(line).unwrap_err();
+            assert_eq!(mistake.line, Some(3), "{line}: {mistake:?}");
+        }
+        assert_eq!(read("room-factor = 0x40").unwrap().room_factor, 64);
+        assert_eq!(read("room-factor = 0o100").unwrap().room_factor, 64);
+        assert_eq!(read("room-factor = 1_024").unwrap().room_factor, 1024);
+        assert_eq!(read("spare-cache = 0").unwrap().spare_cache, 0);
+        assert_eq!(read("spare-cache = false").unwrap().spare_cache, 0);
+        assert_eq!(read("bind = 'advised'").unwrap().bind.0, 1);
+    }
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What `run` prints: one line per event, as text or as JSON.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::why::{self, Level};
+use crate::model::abi::{Event, NO_LIMIT, Tunables};
+use crate::model::orders::Sizes;
+use crate::model::reason::ByReason;
+use crate::model::rule::Rule;
+
+/// A line of the log of `run`.  Times are CLOCK_MONOTONIC milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+#[allow(missing_docs, reason = "docs/use.md describes the fields")]
+pub enum Line {
+    Attached {
+        t_ms: u64,
+        #[serde(flatten)]
+        what: Source,
+        root: String,
+        cgroup_id: u64,
+        link_id: u32,
+        /// What loading the programs took, most of it the verifier's.
+        load_ms: u64,
+        /// transparent_hugepage/enabled, which the policy narrows.
+        thp: Option<String>,
+        #[serde(skip)]
+        setting: String,
+    },
+    Decision(Box<Decision>),
+    Detached {
+        t_ms: u64,
+        #[serde(flatten)]
+        what: Source,
+        root: String,
+        why: End,
+        /// Name of the signal, if one ended it.
+        signal: Option<&'static str>,
+        /// transparent_hugepage/enabled, which applies again.
+        thp: Option<String>,
+    },
+}
+
+/// What was attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Source {
+    /// Name of the policy; `None`: the object takes no values, and so obeys none.
+    pub policy: Option<String>,
+    /// The policy's file; `None`: built in.
+    pub file: Option<PathBuf>,
+    /// The object's file; `None`: built in.
+    pub object: Option<PathBuf>,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = self.object.as_ref().map(|file| file.display());
+        match (&self.policy, &self.file) {
+            (Some(policy), Some(file)) => write!(f, "policy {policy} ({})", file.display())?,
+            (Some(policy), None) => write!(f, "policy {policy}")?,
+            (None, _) => {}
+        }
+        match (&self.policy, object) {
+            (Some(_), Some(object)) => write!(f, " by object {object}"),
+            (None, Some(object)) => write!(f, "object {object}"),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+/// Why `run` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// SIGINT, SIGTERM or SIGHUP.
+    Signal,
+    /// The cgroup was removed.
+    RootRemoved,
+    /// Its message is on standard error.
+    Error,
+}
+
+/// A cgroup may use other orders than before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    t_ms: u64,
+    cgroup: String,
+    from: String,
+    to: String,
+    /// The first of `rules`, or `none` when no rule narrows any more.
+    why: &'static str,
+    /// The rules that decide, one for each reason at most.
+    rules: Vec<Rule>,
+    /// Each of them in words, with its numbers.
+    reasons: Vec<String>,
+    /// Allowed orders: bit n is order n.
+    orders: ByReason<u64>,
+    stall_ms: u64,
+    elapsed_ms: u64,
+    /// Calm windows that the pressure verdict needs to fall.
+    hold_windows: u32,
+    memory_bytes: Option<u64>,
+    /// What is left at `level`; null while large folios have their share everywhere.
+    room_bytes: Option<u64>,
+    /// The level that leaves the least: a cgroup's limit, or the machine.
+    level: Option<Level>,
+    /// Changes that the rate limit suppressed since the last line of this cgroup.
+    suppressed: u64,
+}
+
+impl Line {
+    /// From what the kernel reported.
+    pub fn decision(
+        event: &Event,
+        cgroup: String,
+        level: Option<Level>,
+        tunables: &Tunables,
+        sizes: &Sizes,
+    ) -> Self {
+        let now = &event.now;
+        let orders = why::orders(now);
+        let rules = why::rules(now);
+        Line::Decision(Box::new(Decision {
+            t_ms: event.t_ns / 1_000_000,
+            cgroup,
+            from: sizes.decision_name(&ByReason(event.from)),
+            to: sizes.decision_name(&orders),
+            why: why::first(&rules),
+            rules,
+            reasons: why::reasons(now, level.as_ref(), tunables),
+            orders: sizes.real(&orders),
+            stall_ms: now.stall_ns / 1_000_000,
+            elapsed_ms: now.elapsed_ns / 1_000_000,
+            hold_windows: now.hold,
+            memory_bytes: (now.memory_known != 0).then_some(now.memory_bytes),
+            room_bytes: (now.room_bytes != NO_LIMIT).then_some(now.room_bytes),
+            level,
+            suppressed: event.suppressed,
+        }))
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Line::Attached {
+                what,
+                root,
+                cgroup_id,
+                link_id,
+                setting,
+                ..
+            } => {
+                format!("{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}")
+            }
+            Line::Detached {
+                what,
+                root,
+                why,
+                signal,
+                thp,
+                ..
+            } => {
+                let cause = match why {
+                    End::Signal => signal.unwrap_or("signal"),
+                    End::RootRemoved => "the cgroup was removed",
+                    End::Error => "error",
+                };
+                let setting = thp.as_ref().map_or_else(String::new, |word| {
+                    format!("; transparent_hugepage/enabled applies again: {word}")
+                });
+                format!("{what} detached from {root} ({cause}){setting}")
+            }
+            Line::Decision(d) => {
+                let why = match d.reasons.as_slice() {
+                    [] => "no rule narrows".to_owned(),
+                    reasons => reasons.join("; "),
+                };
+                format!("{}: {} -> {} ({why})", d.cgroup, d.from, d.to)
+            }
+        }
+    }
+
+    /// When it happened.
+    fn t_ms(&self) -> u64 {
+        match self {
+            Line::Attached { t_ms, .. } | Line::Detached { t_ms, .. } => *t_ms,
+            Line::Decision(decision) => decision.t_ms,
+        }
+    }
+}
+
+/// Prints lines as they come, each flushed.
+pub struct Log<W> {
+    out: W,
+    json: bool,
+}
+
+impl<W: Write> Log<W> {
+    /// Prints to `out`, as JSON lines or as text.
+    pub fn new(out: W, json: bool) -> Self {
+        Log { out, json }
+    }
+
+    /// Prints one line.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn print(&mut self, line: &Line) -> io::Result<()> {
+        if self.json {
+            serde_json::to_writer(&mut self.out, line)?;
+            writeln!(self.out)?;
+        } else {
+            let t = line.t_ms();
+            writeln!(
+                self.out,
+                "[{:>5}.{:03}] {}",
+                t / 1000,
+                t % 1000,
+                line.text()
+            )?;
+        }
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::abi::{Decision as Decided, Record, RuleNumber};
+    use crate::model::options;
+    use crate::model::reason::Reason;
+
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+
+    fn event() -> Event {
+        let mut now = Record {
+            stall_ns: 230_000_000,
+            elapsed_ns: 1_000_000_000,
+            memory_bytes: 96 << 20,
+            memory_known: 1,
+            room_bytes: 1 << 20,
+            hold: 4,
+            ..Record::default()
+        };
+        for reason in Reason::ALL {
+            let (orders, rule) = match reason {
+                Reason::Collapse => (!0, RuleNumber::MTHP_NONE),
+                _ => (0, RuleNumber::MTHP_PRESSURE),
+            };
+            now.decided[reason as usize] = Decided {
+                orders,
+                rule,
+                pad: 0,
+            };
+        }
+        Event {
+            t_ns: 12_345_678_901,
+            cgroup_id: 5,
+            suppressed: 3,
+            from: ByReason::each(!1).0,
+            now,
+        }
+    }
+
+    /// Nothing narrows.
+    fn free() -> Event {
+        let mut event = event();
+        event.now.decided = [Decided {
+            orders: !1,
+            ..Decided::default()
+        }; 6];
+        event.now.room_bytes = NO_LIMIT;
+        event.now.memory_known = 0;
+        event
+    }
+
+    fn decision(event: &Event, cgroup: &str) -> Line {
+        let level = Level {
+            cgroup: Some("/redis".to_owned()),
+            limit: "memory.max",
+            bytes: 64 << 20,
+            used_bytes: 63 << 20,
+            swapped_bytes: 0,
+        };
+        let level = (event.now.room_bytes != NO_LIMIT).then_some(level);
+        let tunables = options::defaults(&X86).unwrap();
+        Line::decision(event, cgroup.to_owned(), level, &tunables, &X86)
+    }
+
+    fn detached(why: End, signal: Option<&'static str>, thp: Option<&str>) -> Line {
+        Line::Detached {
+            t_ms: 1,
+            what: Source {
+                policy: Some("default".to_owned()),
+                ..Source::default()
+            },
+            root: "/redis".to_owned(),
+            why,
+            signal,
+            thp: thp.map(str::to_owned),
+        }
+    }
+
+    fn printed(line: &Line, json: bool) -> String {
+        let mut out = Vec::new();
+        Log::new(&mut out, json).print(line).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_decision_says_what_and_why() {
+        let line = decision(&event(), "/redis");
+        assert_eq!(
+            printed(&line, false),
+            "[   12.345] /redis: all -> 4K (pressure: 230ms of full stall in 1s \
+             (threshold 100ms in 1s), ends after 4 calm windows)\n"
+        );
+    }
+
+    #[test]
+    fn a_decision_as_json() {
+        let line = decision(&event(), "/redis");
+        let value: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
+        assert_eq!(value["event"], "decision");
+        assert_eq!(value["t_ms"], 12_345);
+        assert_eq!(value["cgroup"], "/redis");
+        assert_eq!(
+            (&value["from"], &value["to"]),
+            (&"all".into(), &"4K".into())
+        );
+        assert_eq!(value["why"], "pressure");
+        assert_eq!(value["rules"], serde_json::json!(["pressure"]));
+        assert_eq!(value["orders"]["fault"], 0);
+        assert_eq!(value["orders"]["collapse"], 0x3fc);
+        assert_eq!(value["memory_bytes"], 96 << 20);
+        assert_eq!(value["suppressed"], 3);
+        assert_eq!(value["hold_windows"], 4);
+        let level = serde_json::json!({
+            "cgroup": "/redis", "limit": "memory.max", "bytes": 64 << 20, "used_bytes": 63 << 20,
+            "swapped_bytes": 0,
+        });
+        assert_eq!(
+            (&value["level"], &value["room_bytes"]),
+            (&level, &(1 << 20).into())
+        );
+    }
+
+    #[test]
+    fn what_is_unknown_is_null() {
+        let line = decision(&free(), "/");
+        let value: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
+        assert_eq!(value["room_bytes"], serde_json::Value::Null);
+        assert_eq!(value["memory_bytes"], serde_json::Value::Null);
+        assert_eq!(value["why"], "none");
+        assert_eq!(value["level"], serde_json::Value::Null);
+        assert!(printed(&line, false).ends_with("/: all -> all (no rule narrows)\n"));
+    }
+
+    #[test]
+    fn the_first_and_the_last_line_name_the_setting() {
+        let attached = Line::Attached {
+            t_ms: 1,
+            what: Source {
+                policy: Some("default".to_owned()),
+                ..Source::default()
+            },
+            root: "/redis".to_owned(),
+            cgroup_id: 5,
+            link_id: 3,
+            load_ms: 200,
+            thp: Some("always".to_owned()),
+            setting: "transparent_hugepage/enabled is always".to_owned(),
+        };
+        assert_eq!(
+            printed(&attached, false),
+            "[    0.001] policy default attached to /redis (cgroup 5, link 3); \
+             transparent_hugepage/enabled is always\n"
+        );
+        assert_eq!(
+            printed(
+                &detached(End::Signal, Some("SIGINT"), Some("always")),
+                false
+            ),
+            "[    0.001] policy default detached from /redis (SIGINT); \
+             transparent_hugepage/enabled applies again: always\n"
+        );
+        let removed = printed(&detached(End::RootRemoved, None, None), false);
+        assert!(removed.ends_with("from /redis (the cgroup was removed)\n"));
+        let json = printed(&detached(End::RootRemoved, None, None), true);
+        assert!(json.contains("\"why\":\"root-removed\""), "{json}");
+    }
+
+    /// Two of the same name are told apart, and an object is not called by a policy it ignores.
+    #[test]
+    fn what_is_attached_names_its_files() {
+        let source = |policy: Option<&str>, file: Option<&str>, object: Option<&str>| Source {
+            policy: policy.map(str::to_owned),
+            file: file.map(PathBuf::from),
+            object: object.map(PathBuf::from),
+        };
+        for (source, text) in [
+            (source(Some("web"), None, None), "policy web"),
+            (
+                source(Some("web"), Some("/e/web.toml"), None),
+                "policy web (/e/web.toml)",
+            ),
+            (
+                source(Some("web"), None, Some("/o")),
+                "policy web by object /o",
+            ),
+            (source(None, None, Some("/o")), "object /o"),
+        ] {
+            assert_eq!(source.to_string(), text);
+        }
+        let json = printed(&detached(End::Error, None, None), true);
+        assert!(
+            json.contains("\"policy\":\"default\",\"file\":null,\"object\":null"),
+            "{json}"
+        );
+    }
+
+    #[test]
+    fn every_line_is_one_line() {
+        for line in [
+            detached(End::Error, None, Some("never")),
+            decision(&event(), "/a b"),
+        ] {
+            for json in [false, true] {
+                assert_eq!(printed(&line, json).matches('\n').count(), 1);
+            }
+        }
+    }
+}

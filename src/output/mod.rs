@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How answers look: text and JSON, made of the same values.
+
+pub mod log;
+pub mod print;
+pub mod settings;
+pub mod table;
+pub mod why;

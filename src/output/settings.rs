@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The constants of a loaded policy, as `status` shows them.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::model::abi::{Bind, Tunables};
+use crate::model::options::{self, OPTIONS, Opt, Unit};
+use crate::model::rule::Rules;
+
+/// Each option with its value, by name and unit.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Settings(Map<String, Value>);
+
+impl From<&Tunables> for Settings {
+    fn from(tunables: &Tunables) -> Self {
+        Settings(OPTIONS.iter().map(|option| option.json(tunables)).collect())
+    }
+}
+
+/// An option's value, as it is written.
+fn shown(tunables: &Tunables, name: &str) -> String {
+    Opt::named(name).map_or_else(String::new, |option| option.shown(tunables))
+}
+
+/// Puts values in the place of `{names}`.
+fn filled(sentence: &str, tunables: &Tunables) -> String {
+    let mut text = String::new();
+    for part in sentence.split('{') {
+        match part.split_once('}') {
+            Some((name, rest)) => {
+                text += &shown(tunables, name);
+                text += rest;
+            }
+            None => text += part,
+        }
+    }
+    text
+}
+
+/// Options that no sentence names, where they are not as usual.
+fn unsaid(tunables: &Tunables) -> Vec<String> {
+    let rules = Rules(tunables.rules);
+    let said: String = rules
+        .iter()
+        .filter_map(|rule| options::sentence(rule, tunables))
+        .collect();
+    let unsaid = OPTIONS.iter().filter(|option| {
+        let place = format!("{{{}}}", option.name);
+        // What is bound besides has its own line.
+        !said.contains(&place) && !matches!(option.unit, Unit::Set(_)) && option.belongs_to(rules)
+    });
+    unsaid
+        .map(|option| (option, option.shown(tunables)))
+        .filter(|(option, shown)| shown != option.default)
+        .map(|(option, shown)| format!("{} {shown}", option.name))
+        .collect()
+}
+
+/// A line for each rule that the policy has, one for other options that are not as usual, and one
+/// for what else the rules bind.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn text(tunables: &Tunables, out: &mut impl Write) -> io::Result<()> {
+    for rule in Rules(tunables.rules).iter() {
+        if let Some(sentence) = options::sentence(rule, tunables) {
+            let sentence = filled(&sentence, tunables);
+            writeln!(out, "  {:10} {sentence}", format!("{}:", rule.name()))?;
+        }
+    }
+    let unsaid = unsaid(tunables);
+    if !unsaid.is_empty() {
+        writeln!(out, "  {:10} {}", "also:", unsaid.join(", "))?;
+    }
+    let also = [
+        (Bind::MTHP_BIND_ADVISED, "MADV_HUGEPAGE memory"),
+        (Bind::MTHP_BIND_COLLAPSE, "MADV_COLLAPSE"),
+    ];
+    let also: Vec<&str> = also
+        .iter()
+        .filter_map(|(bit, what)| binds(tunables, *bit).then_some(*what))
+        .collect();
+    if also.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "  all rules bind {} as well", also.join(" and "))
+}
+
+fn binds(tunables: &Tunables, what: Bind) -> bool {
+    tunables.bind.0 & what.0 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::orders::Sizes;
+    use crate::model::rule::Rule;
+
+    fn tunables() -> Tunables {
+        let x86 = Sizes {
+            orders: 0x3fc,
+            page_shift: 12,
+        };
+        options::defaults(&x86).unwrap()
+    }
+
+    fn printed(tunables: &Tunables) -> String {
+        let mut out = Vec::new();
+        text(tunables, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_rule_has_its_line() {
+        assert_eq!(
+            printed(&tunables()),
+            "  pressure:  base pages from 100ms of full stall in 1s; ends after 1 to 64 calm windows\n  \
+             small:     base pages on fault and by khugepaged below 8M of anon+shmem\n  \
+             sparse:    base pages on fault and by khugepaged for a process that fills less than half \
+             of the memory it spans, if that wastes 64M\n  \
+             room:      a folio may take 1/1024 of what a limit or the machine has left, \
+             once 50% of it is in use; a limit below which all fits is none\n"
+        );
+    }
+
+    #[test]
+    fn what_is_off_or_on_besides_shows() {
+        let text = printed(&Tunables {
+            min_memory: 0,
+            sparse_bytes: 0,
+            max_hold: 1,
+            some_stall: 1,
+            cap: [4; 6],
+            bind: Bind(3),
+            ..tunables()
+        });
+        for part in [
+            "100ms of some stall in 1s; ends after one calm window\n",
+            "small:     off\n",
+            "sparse:    off\n",
+            "cap:       at most 64K\n",
+            "all rules bind MADV_HUGEPAGE memory and MADV_COLLAPSE as well\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    /// An option that no sentence names shows all the same.
+    #[test]
+    fn what_is_set_for_measuring_shows() {
+        let text = printed(&Tunables {
+            count_machine: 0,
+            sample_mask: 0,
+            ..tunables()
+        });
+        let line = "\n  also:      sample-every 1, count-machine 0\n";
+        assert!(text.contains(line), "{text}");
+        assert!(!printed(&tunables()).contains("also:"));
+    }
+
+    /// A name in a sentence that the table has not would leave a gap.
+    #[test]
+    fn sentences_name_options() {
+        for rule in Rule::ALL {
+            let sentence = options::sentence(
+                rule,
+                &Tunables {
+                    cap: [4; 6],
+                    ..tunables()
+                },
+            )
+            .unwrap();
+            for name in sentence.split('{').skip(1) {
+                let name = name.split('}').next().unwrap();
+                assert!(
+                    Opt::named(name).is_some_and(|o| o.rules.contains(&rule)),
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_option_is_a_setting() {
+        let settings = serde_json::to_value(Settings::from(&tunables())).unwrap();
+        assert_eq!(settings.as_object().unwrap().len(), OPTIONS.len());
+        assert_eq!(settings["threshold_us"], 100_000);
+        assert_eq!(settings["bind_khugepaged"], true);
+    }
+}

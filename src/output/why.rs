@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A record of the kernel side in words: what is decided, which rule decided, and the numbers
+//! that it compared.  `run` prints it with a changed decision, `status` with each cgroup.
+
+use serde::Serialize;
+
+use crate::kernel::cgroup::Names;
+use crate::model::abi::Bind;
+use crate::model::abi::{NO_LIMIT, Record, Tunables};
+use crate::model::caps::Caps;
+use crate::model::options::stall;
+use crate::model::reason::{ByReason, Reason};
+use crate::model::rule::Rule;
+use crate::model::units::{show_duration, show_size};
+
+/// The level of the tree that leaves the least room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Level {
+    /// Name of the cgroup whose limit it is; null: the machine.
+    pub cgroup: Option<String>,
+    /// `memory.high`, `memory.max`, `machine`, or `nodes`: those of the cgroup's cpuset.
+    pub limit: &'static str,
+    /// The limit.
+    pub bytes: u64,
+    /// What of it is in use, page cache included.
+    pub used_bytes: u64,
+    /// What its cgroup has in swap beside that; 0 for the machine.
+    pub swapped_bytes: u64,
+}
+
+impl Level {
+    /// That of a record; `None` where nothing binds.
+    pub fn of(record: &Record, names: &Names) -> Option<Self> {
+        if record.room_bytes == NO_LIMIT {
+            return None;
+        }
+        Some(Level {
+            cgroup: (record.level_id != 0).then(|| names.of_id(record.level_id)),
+            limit: match (record.level_id, record.level_nodes, record.level_high) {
+                (0, 0, _) => "machine",
+                (0, ..) => "nodes",
+                (_, _, 0) => "memory.max",
+                _ => "memory.high",
+            },
+            bytes: record.limit_bytes,
+            used_bytes: record.used_bytes,
+            swapped_bytes: record.swapped_bytes,
+        })
+    }
+
+    /// "memory.max 64M of /redis (63M in use, 20M in swap)", "the machine's 1G (700M in use)"
+    pub fn text(&self) -> String {
+        let bytes = show_size(self.bytes);
+        let of = match &self.cgroup {
+            Some(cgroup) => format!("{} {bytes} of {cgroup}", self.limit),
+            None if self.limit == "nodes" => format!("its nodes' {bytes}"),
+            None => format!("the machine's {bytes}"),
+        };
+        let swapped = match self.swapped_bytes {
+            0 => String::new(),
+            bytes => format!(", {} in swap", show_size(bytes)),
+        };
+        format!("{of} ({} in use{swapped})", show_size(self.used_bytes))
+    }
+}
+
+/// The orders that a record allows.
+pub fn orders(record: &Record) -> ByReason<u64> {
+    ByReason(record.decided.map(|decision| decision.orders))
+}
+
+/// The rules that decided for any reason, each once, in their order.
+pub fn rules(record: &Record) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Reason::ALL
+        .into_iter()
+        .filter_map(|reason| Rule::of(record.decided[reason as usize].rule))
+        .collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+/// The name of the cause: the first rule that decides, or `none`.
+pub fn first(rules: &[Rule]) -> &'static str {
+    rules.first().map_or("none", |rule| rule.name())
+}
+
+/// One text for each rule that decided.
+pub fn reasons(record: &Record, level: Option<&Level>, tunables: &Tunables) -> Vec<String> {
+    let words = |rule: &Rule| {
+        format!(
+            "{}: {}",
+            rule.name(),
+            of_rule(*rule, record, level, tunables)
+        )
+    };
+    rules(record).iter().map(words).collect()
+}
+
+fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> String {
+    match rule {
+        Rule::Pressure => pressure(record, t),
+        Rule::Small => format!(
+            "{} of anon+shmem (below {})",
+            show_size(record.memory_bytes),
+            show_size(t.min_memory)
+        ),
+        Rule::Sparse => "a process fills less than half of the memory it spans".to_owned(),
+        Rule::Room => format!(
+            "{} left below {}, a folio may take 1/{}",
+            show_size(record.room_bytes),
+            level.map_or_else(|| "the nearest limit".to_owned(), Level::text),
+            t.room_factor
+        ),
+        Rule::Cap => {
+            let bound = t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 != 0;
+            format!(
+                "at most {}",
+                Caps::of_orders(t.cap, t.page_shift).text(bound)
+            )
+        }
+    }
+}
+
+fn pressure(record: &Record, t: &Tunables) -> String {
+    let measured = match record.elapsed_ns {
+        0 => "taken over from the cgroup above".to_owned(),
+        elapsed => format!(
+            "{} of {} stall in {} (threshold {} in {})",
+            show_duration(record.stall_ns),
+            stall(t),
+            show_duration(elapsed),
+            show_duration(t.threshold_ns),
+            show_duration(t.window_ns)
+        ),
+    };
+    match (record.hold, record.calm) {
+        (0 | 1, _) => measured,
+        (hold, 0) => format!("{measured}, ends after {hold} calm windows"),
+        (hold, calm) => format!("{measured}, ends after {hold} calm windows, {calm} so far"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::abi::{Decision, NO_CAP, RuleNumber};
+    use crate::model::options;
+    use crate::model::orders::Sizes;
+
+    fn tunables() -> Tunables {
+        let x86 = Sizes {
+            orders: 0x3fc,
+            page_shift: 12,
+        };
+        options::defaults(&x86).unwrap()
+    }
+
+    fn level() -> Level {
+        Level {
+            cgroup: Some("/redis".to_owned()),
+            limit: "memory.max",
+            bytes: 64 << 20,
+            used_bytes: 63 << 20,
+            swapped_bytes: 0,
+        }
+    }
+
+    /// Each reason decided by another rule.
+    fn record() -> Record {
+        let mut record = Record {
+            memory_bytes: 3 << 20,
+            room_bytes: 1 << 20,
+            stall_ns: 230_000_000,
+            elapsed_ns: 1_000_000_000,
+            hold: 4,
+            ..Record::default()
+        };
+        for rule in Rule::ALL {
+            // As many rules as reasons, from 1 on.
+            record.decided[rule as usize] = Decision {
+                rule: RuleNumber(rule as u32),
+                ..Decision::default()
+            };
+        }
+        record
+    }
+
+    #[test]
+    fn each_rule_gives_its_numbers() {
+        let mut t = tunables();
+        t.cap = [NO_CAP, 4, 0, 0, NO_CAP, NO_CAP];
+        assert_eq!(
+            reasons(&record(), Some(&level()), &t),
+            [
+                "pressure: 230ms of full stall in 1s (threshold 100ms in 1s), ends after 4 calm windows",
+                "small: 3M of anon+shmem (below 8M)",
+                "sparse: a process fills less than half of the memory it spans",
+                "room: 1M left below memory.max 64M of /redis (63M in use), a folio may take 1/1024",
+                "cap: at most fault=64K,swapin=4K,khugepaged=4K",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_verdict_says_where_it_is_from_and_how_far_it_has_come() {
+        let plain = Record {
+            elapsed_ns: 0,
+            hold: 0,
+            ..record()
+        };
+        let said = reasons(&plain, None, &tunables());
+        assert_eq!(said[0], "pressure: taken over from the cgroup above");
+        assert!(said[3].contains("below the nearest limit,"), "{said:?}");
+        let held = Record {
+            hold: 8,
+            calm: 3,
+            ..record()
+        };
+        let said = reasons(&held, None, &tunables());
+        assert!(
+            said[0].ends_with("ends after 8 calm windows, 3 so far"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn the_level_that_binds_has_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = Names::new(dir.path());
+        let machine = Record {
+            room_bytes: 1 << 20,
+            limit_bytes: 1 << 30,
+            used_bytes: 700 << 20,
+            ..Record::default()
+        };
+        let level = Level::of(&machine, &names).unwrap();
+        assert_eq!((level.limit, &level.cgroup), ("machine", &None));
+        assert_eq!(level.text(), "the machine's 1G (700M in use)");
+        let swapped = Level {
+            swapped_bytes: 20 << 20,
+            ..self::level()
+        };
+        let text = "memory.max 64M of /redis (63M in use, 20M in swap)";
+        assert_eq!(swapped.text(), text);
+        let nodes = Record {
+            level_nodes: 1,
+            ..machine
+        };
+        let level = Level::of(&nodes, &names).unwrap();
+        assert_eq!(level.limit, "nodes");
+        assert_eq!(level.text(), "its nodes' 1G (700M in use)");
+        let gone = Record {
+            level_id: u64::MAX,
+            level_high: 1,
+            ..machine
+        };
+        let level = Level::of(&gone, &names).unwrap();
+        assert_eq!(level.limit, "memory.high");
+        assert!(level.text().contains("of (id "), "{}", level.text());
+        let none = Record {
+            room_bytes: NO_LIMIT,
+            ..machine
+        };
+        assert_eq!(Level::of(&none, &names), None);
+    }
+
+    #[test]
+    fn the_first_rule_is_the_cause() {
+        assert_eq!(first(&rules(&record())), "pressure");
+        assert_eq!(first(&rules(&Record::default())), "none");
+    }
+}
