@@ -53,7 +53,14 @@ fn large_folios_may_fill_all_that_fits_or_their_share_of_a_limit() {
             assert_eq!(swaps.advise(MADV_PAGEOUT), 0);
             assert!(group.bytes("memory.swap.current") >= swapped / 10 * 9);
         }
-        let args = ["--policy", "headroom", "--set", "count-machine=0"];
+        let args = [
+            "--policy",
+            "headroom",
+            "--count-nodes",
+            "0",
+            "--set",
+            "count-machine=0",
+        ];
         let _ext = Ext::run(&group, &[&args[..], &["--limit-share", share]].concat());
         let mut worker = Worker::new(&group);
         worker.fill(120 * MIB);
@@ -153,7 +160,14 @@ fn a_program_that_starts_among_page_cache_is_small_for_no_longer() {
 fn page_cache_that_no_scan_has_seen_is_room() {
     world();
     let _defrag = Setting::defrag_always();
-    let no_scan = ["--policy", "headroom", "--set", "count-machine=0"];
+    let no_scan = [
+        "--policy",
+        "headroom",
+        "--count-nodes",
+        "0",
+        "--set",
+        "count-machine=0",
+    ];
     for (args, multi_gen) in [(&SELDOM[..], false), (&no_scan, false), (&SELDOM, true)] {
         let _lru = multi_gen.then(Setting::multi_gen);
         let group = limited("starting");

@@ -209,7 +209,7 @@ fn status_shows_policy_settings_and_decisions() {
     let group = Group::new("shown");
     group.set("memory.max", "512M");
     let args = "--threshold 50ms --window 2s --min-memory 8M --room-factor 512 --limit-share 0 --cap 1M \
-                --bind advised,collapse --bind-khugepaged 0 --count-nodes 1 --set max-hold=8 \
+                --bind advised,collapse --bind-khugepaged 0 --count-nodes 0 --set max-hold=8 \
                 --set sample-every=4 --set spare-cache=0 --set count-machine=0 --set some-stall=1";
     let args: Vec<&str> = args.split_whitespace().collect();
     let _ext = Ext::run(&group, &args);
@@ -224,7 +224,7 @@ fn status_shows_policy_settings_and_decisions() {
     let expected = serde_json::json!({
         "threshold_us": 50_000, "window_us": 2_000_000, "min_memory_bytes": 8 * MIB,
         "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 0, "room_factor": 512,
-        "count_nodes": true,
+        "count_nodes": false,
         "cap_bytes": {"fault": MIB, "swapin": MIB, "khugepaged": MIB, "collapse": MIB, "reclaim": MIB},
         "bind": ["advised", "collapse"], "bind_khugepaged": false,
         "max_hold": 8, "sample_every": 4, "count_machine": false, "spare_cache": false, "some_stall": true,

@@ -395,9 +395,9 @@ mod tests {
         let help = help.join(" ");
         for option in &OPTIONS {
             let name = format!("--{} <", option.name);
-            assert_eq!(help.contains(&name), !option.lab, "{name}");
+            assert_eq!(help.contains(&name), !option.measuring, "{name}");
             let default = format!("[default: {}]", option.default);
-            assert!(option.lab || help.contains(&default), "{default}");
+            assert!(option.measuring || help.contains(&default), "{default}");
         }
     }
 }

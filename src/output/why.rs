@@ -8,9 +8,9 @@ use crate::kernel::cgroup::Names;
 use crate::model::abi::Bind;
 use crate::model::abi::{NO_LIMIT, Record, Tunables};
 use crate::model::caps::Caps;
-use crate::model::options::stall;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::Rule;
+use crate::model::sentences::stall;
 use crate::model::units::{show_duration, show_size};
 
 /// The level of the tree that leaves the least room.

@@ -57,7 +57,7 @@ pub fn attached() -> usize {
 }
 
 /// The headroom rule alone, and early.
-pub const K64: [&str; 8] = [
+pub const K64: [&str; 10] = [
     "--policy",
     "headroom",
     "--room-factor",
@@ -65,6 +65,8 @@ pub const K64: [&str; 8] = [
     "--limit-share",
     "0",
     // The guest itself is too small for 1024 and no share.
+    "--count-nodes",
+    "0",
     "--set",
     "count-machine=0",
 ];
