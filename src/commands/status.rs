@@ -376,7 +376,7 @@ mod tests {
             now.decided[reason as usize] = Decision {
                 orders,
                 rule,
-                pad: 0,
+                room_factor: 1024,
             };
         }
         let dir = tempfile::tempdir().unwrap();

@@ -257,7 +257,7 @@ mod tests {
             now.decided[reason as usize] = Decided {
                 orders,
                 rule,
-                pad: 0,
+                room_factor: 0,
             };
         }
         Event {
