@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::ext::{Ext, K64, SELDOM, attached, fails, output, status, status_of};
 use common::worker::Worker;
 use common::{Group, MIB, world};
@@ -86,7 +88,10 @@ fn a_file_is_a_policy_and_its_mistakes_have_a_line() {
     for args in [&["--policy", path][..], &by_directory] {
         let group = Group::new("web");
         let _ext = Ext::run(&group, args);
-        assert_eq!(status()["policies"][0]["policy"], "web");
+        let policy = &status()["policies"][0];
+        assert_eq!(policy["policy"], "web");
+        let own = (&policy["own_file"], &policy["own_object"]);
+        assert_eq!(own, (&true.into(), &false.into()));
         let mut worker = Worker::new(&group);
         worker.fill(16 * MIB);
         assert_eq!(worker.huge(), 0);
@@ -119,6 +124,9 @@ fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0);
     assert_eq!(status_of(&group)["why"], "cap");
+    let policy = &status()["policies"][0];
+    let own = (&policy["own_file"], &policy["own_object"]);
+    assert_eq!(own, (&false.into(), &true.into()));
     drop(ext);
     std::fs::write(&file, b"no object").unwrap();
     let (code, message) = fails(&["run", "--object", path]);
@@ -152,6 +160,18 @@ fn an_object_without_tunables_takes_no_options_and_cannot_be_read() {
     assert_eq!(code, 2, "{message}");
     assert!(message.contains("would not obey cap"), "{message}");
     assert_eq!(attached(), 0);
+    // What it does not obey may be as it likes.
+    let usual = Path::new("/etc/mthp_ext/policies/default.toml");
+    std::fs::create_dir_all(usual.parent().unwrap()).unwrap();
+    std::fs::write(usual, "broken").unwrap();
+    {
+        let group = Group::new("alone");
+        let _ext = Ext::run(&group, &["--object", path]);
+        let (code, message) = fails(&["run"]);
+        assert_eq!(code, 2, "{message}");
+        assert!(message.contains("default.toml:1"), "{message}");
+    }
+    std::fs::remove_file(usual).unwrap();
     // With one below that can be read.
     let group = Group::new("bare");
     let below = group.child("below");
@@ -223,6 +243,27 @@ fn a_cgroup_that_nobody_has_met_is_explained_like_a_new_one() {
     assert_eq!(line["level"]["cgroup"], group.name(), "{line}");
     assert_eq!(line["level"]["bytes"], 64 * MIB, "{line}");
     assert_eq!(line["asked"]["fault"], 0, "{line}");
+}
+
+/// All of the command line is checked, and nothing done.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_check_attaches_nothing() {
+    world();
+    let args = ["run", "--check", "--policy", "fixed", "--cap", "64K"];
+    let out = output(&args);
+    assert!(out.status.success(), "{out:?}");
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(
+        text,
+        "policy fixed: nothing is attached\n  cap:       at most 64K\n"
+    );
+    let out = output(&[&args[..], &["--json"]].concat());
+    let answer: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(answer["settings"]["cap_bytes"]["fault"], 64 << 10);
+    assert_eq!(attached(), 0);
+    let (code, message) = fails(&["run", "--check", "--policy", "fixed"]);
+    assert_eq!(code, 2, "{message}");
 }
 
 #[test]
