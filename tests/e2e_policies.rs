@@ -147,6 +147,25 @@ fn without_tunables() -> Vec<u8> {
     object
 }
 
+/// A default of the host's own, until it is dropped.
+struct UsualDefault(&'static Path);
+
+impl UsualDefault {
+    fn new(text: &str) -> Self {
+        let file = Path::new("/etc/mthp_ext/policies/default.toml");
+        let made = std::fs::create_dir_all("/etc/mthp_ext/policies");
+        let written = made.and_then(|()| std::fs::write(file, text));
+        assert!(written.is_ok(), "{written:?}");
+        UsualDefault(file)
+    }
+}
+
+impl Drop for UsualDefault {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
 /// It obeys no option, so none is taken; and nobody can tell what it decides.
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -161,17 +180,14 @@ fn an_object_without_tunables_takes_no_options_and_cannot_be_read() {
     assert!(message.contains("would not obey cap"), "{message}");
     assert_eq!(attached(), 0);
     // What it does not obey may be as it likes.
-    let usual = Path::new("/etc/mthp_ext/policies/default.toml");
-    std::fs::create_dir_all(usual.parent().unwrap()).unwrap();
-    std::fs::write(usual, "broken").unwrap();
     {
+        let _broken = UsualDefault::new("broken");
         let group = Group::new("alone");
         let _ext = Ext::run(&group, &["--object", path]);
         let (code, message) = fails(&["run"]);
         assert_eq!(code, 2, "{message}");
         assert!(message.contains("default.toml:1"), "{message}");
     }
-    std::fs::remove_file(usual).unwrap();
     // With one below that can be read.
     let group = Group::new("bare");
     let below = group.child("below");
