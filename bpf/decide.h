@@ -105,10 +105,14 @@ static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 /*
  * Added to what is in swap, so that it never fits where fitting is no excuse: a kernel that
  * does not ask at reclaim leaves what was given, and without a share each limit counts.
+ * Nor does it ask where there is no swap, so empty parts of folios must be seen before: a
+ * policy without the rule that sees them gets a sparse program killed that share 50 spares.
  */
 static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tunables *t)
 {
-	return t->takes_back && share ? 0 : MTHP_NOT_COUNTED;
+	int seen = (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes;
+
+	return t->takes_back && share && seen ? 0 : MTHP_NOT_COUNTED;
 }
 
 /*

@@ -43,6 +43,13 @@ static void a_limit_is_none_while_all_fits(void)
 	CHECK(level_room(25600, 20000, 5089, &t) == 5600, "just not");
 	CHECK(level_room(25600, 12000, 25600, &t) == unlimited, "the share is theirs anyhow");
 	CHECK(level_room(25600, 20000, MTHP_NOT_COUNTED, &t) == 5600, "swap is not known");
+	t.rules &= ~MTHP_RULE(SPARSE);
+	CHECK(level_room(25600, 20000, 0, &t) == 5600, "nobody sees what would be empty");
+	CHECK(level_room(25600, 12000, 0, &t) == unlimited, "the share is theirs anyhow");
+	t.rules |= MTHP_RULE(SPARSE);
+	t.sparse_bytes = 0;
+	CHECK(level_room(25600, 20000, 0, &t) == 5600, "the rule is off");
+	t = defaults();
 	t.limit_share = 0;
 	CHECK(level_room(25600, 0, 0, &t) == 25600, "each limit matters");
 }
@@ -56,7 +63,9 @@ static void room_is_as_defined(void)
 		__u64 used = nasty_u64() % mthp_unlimited(&t);
 		__u64 swapped = i & 1 ? nasty_u64() % mthp_unlimited(&t) : 0;
 		int within = used + t.largest_pages <= (limit * t.limit_share) >> 10;
-		int fits = t.takes_back && t.limit_share && used + swapped + t.largest_pages <= limit;
+		int seen = t.rules & MTHP_RULE(SPARSE) && t.sparse_bytes;
+		int excuse = t.takes_back && t.limit_share && seen;
+		int fits = excuse && used + swapped + t.largest_pages <= limit;
 		__s64 want = within || fits ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
 		CHECK(level_room(limit, used, swapped, &t) == want, "%llu and %llu of %llu", used, swapped, limit);
