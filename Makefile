@@ -19,12 +19,16 @@ MUTANT ?=
 PATCH ?=
 TARGETS ?=
 RUN ?=
+FILE ?=
+WALKS ?=
+TLB_STANDS_FOR ?=
+COALESCE ?=
 export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench test test-short test-debug clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -34,7 +38,7 @@ demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCAL
 	@$(LAB) demo $(if $(SCALE),--scale $(SCALE))
 
 bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/internals/bench.md)
-	@$(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)')
+	@$(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)') $(if $(WALKS),--walks '$(WALKS)') $(if $(TLB_STANDS_FOR),--tlb-stands-for '$(TLB_STANDS_FOR)') $(if $(COALESCE),--coalesce '$(COALESCE)')
 
 test: ## the checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
 	@$(LAB) test
@@ -53,6 +57,9 @@ publish: ## copy build/results of bench and demo to results/DATE, if they are wh
 
 bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
 	@$(LAB) bench-hook
+
+bench-tlb: ## page-table walks, faults, coverage and memory of your own program (FILE=PROGRAM or a directory)
+	@$(LAB) bench-tlb $(if $(FILE),'$(FILE)')
 
 bench-khugepaged: ## khugepaged's scan, here and on a stock kernel from before it was improved
 	@$(LAB) bench-khugepaged

@@ -15,8 +15,15 @@ from lab.paths import BUILD, cache_path, check_build
 
 def _setup(_: argparse.Namespace) -> int:
     from lab import setup
+    from lab.tlb import emulator, model
 
     setup.ensure(setup.Need.ALL, say_done=True)
+    model.plugin()
+    try:
+        emulator.find(renew=True)
+    except LabError as error:
+        # All else works without it; what needs it says so again.
+        print(f"setup: no TLB model: {error}", file=sys.stderr)
     return Exit.OK
 
 
@@ -143,6 +150,18 @@ def _bench_hook(_: argparse.Namespace) -> int:
     from lab.cost.__main__ import main
 
     return main()
+
+
+def _bench_tlb(args: argparse.Namespace) -> int:
+    from lab import benchtlb
+
+    return benchtlb.main(args.file, args.memory)
+
+
+def _walks(args: argparse.Namespace) -> int:
+    from lab.tlb import coverage
+
+    return coverage.main(args.file)
 
 
 def _bench_khugepaged(_: argparse.Namespace) -> int:
@@ -285,6 +304,13 @@ def _parser() -> argparse.ArgumentParser:
     published.add_argument("name", nargs="*", help="bench, demo (default: both)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
     add("bench-khugepaged", _bench_khugepaged, "khugepaged's scan here and on a stock kernel from before")
+    one = add("bench-tlb", _bench_tlb, "page-table walks of a program of yours under each huge page setting")
+    one.add_argument(
+        "file", type=lambda word: Path(word).absolute(), nargs="?", help="a program, or a directory with one named run"
+    )
+    one.add_argument("--memory", type=int, default=2048, help="MiB of the guest (default: %(default)s)")
+    counted = add("walks", _walks, "the TLB model at several coverages, beside what a processor counted")
+    counted.add_argument("file", type=Path, nargs="?", help="written by lab/tlb/hardware.py on a real machine")
     soak = add("soak", _soak, "run everything at once on the kernel for debugging")
     soak.add_argument(
         "--minutes",

@@ -20,8 +20,8 @@ class Mode(StrEnum):
     """Emulated, one host thread for all guest CPUs, which take turns: the only one in which a kernel survives that
     patches its own code while it runs."""
     ICOUNT = "icount"
-    """Emulated by one thread, one instruction = 1 ns of guest time: repeats, but models neither TLB nor cache. Several
-    CPUs take turns, and what one of them does is time for all."""
+    """Emulated by one thread, one instruction = 1 ns of guest time: repeats, but no time has a TLB or cache in it.
+    Several CPUs take turns, and what one of them does is time for all."""
 
 
 PORTS = ("verdict", "output", "results")
@@ -35,6 +35,14 @@ class Files:
     initramfs: Path
     console: Path
     ports: dict[str, Path]
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A QEMU program, and what it needs to run from where it is."""
+
+    program: str
+    options: tuple[str, ...] = ()
 
 
 def binary() -> str:

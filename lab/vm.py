@@ -18,7 +18,8 @@ from typing import IO, Any
 from lab import control, hang, initramfs, proc, programs, qemu, space
 from lab.errors import Exit, LabError
 from lab.paths import BUILD
-from lab.qemu import Mode
+from lab.qemu import Emulator, Mode
+from lab.tlb.model import Model
 from lab.verdict import Evidence, Verdict, judge, parse_record, splats, stalls
 
 __all__ = ["Job", "Mode", "Outcome", "Verdict", "run"]
@@ -68,6 +69,10 @@ class Job:
     """Added to argv's environment. LAB_CONTROLLERS chooses the cgroup v2 controllers that PID 1 enables."""
     name: str = "job"
     """Names the run's directory under build/vm/."""
+    tlb: Model | None = None
+    """The TLB model to load, in its own QEMU. What it counted follows the job's own records."""
+    emulator: Emulator | None = None
+    """Another QEMU than the host's, without a model."""
 
 
 @dataclass(frozen=True)
@@ -198,14 +203,14 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
 
     Only what prevents a run from starting is raised, as LabError; how it ended is in the Outcome.
     """
-    program = qemu.binary()
+    emulator = job.tlb.emulator if job.tlb else job.emulator or Emulator(qemu.binary())
     init = programs.guest()
     if not job.kernel.is_file():
         raise LabError(Exit.QEMU, f"no kernel image at {job.kernel}; run `make kernel`")
     space.need(_RUN_MIB, BUILD / "vm", "a guest")
     directory, lock = _directory(job.name)
     with lock:
-        outcome = _boot(job, program, init, directory, on_record)
+        outcome = _boot(job, emulator, init, directory, on_record)
         if not outcome.hung:
             return outcome
         # What it left is evidence; the second boot writes to files of its own.
@@ -215,14 +220,14 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
         for path in left:
             path.rename(first / path.name)
         print(f"{job.name}: {outcome.hung}; booted once more; see {first}", file=sys.stderr, flush=True)
-        again = _boot(job, program, init, directory, on_record)
+        again = _boot(job, emulator, init, directory, on_record)
         if again.hung:
             return replace(again, why=f"twice: {again.why}; the first boot: {first}")
         return replace(again, hung=f"{outcome.hung}; see {first}")
 
 
 def _boot(
-    job: Job, program: str, init: Path, directory: Path, on_record: Callable[[dict[str, Any]], None] | None
+    job: Job, emulator: Emulator, init: Path, directory: Path, on_record: Callable[[dict[str, Any]], None] | None
 ) -> Outcome:
     nonce = secrets.token_hex(16)
     files = qemu.Files(
@@ -240,7 +245,7 @@ def _boot(
     for path in (files.console, *files.ports.values()):
         path.touch()
     argv = qemu.command(
-        program,
+        emulator.program,
         job.kernel,
         files,
         mode=job.mode,
@@ -249,8 +254,13 @@ def _boot(
         append=job.append,
         nodes=job.nodes,
     )
+    argv += emulator.options
+    counted = directory / "tlb.jsonl"
+    if job.tlb:
+        argv += job.tlb.arguments(counted)
     try:
-        return _watch(job, argv, files, directory / "qemu.log", nonce, on_record)
+        outcome = _watch(job, argv, files, directory / "qemu.log", nonce, on_record)
+        return replace(outcome, records=[*outcome.records, *job.tlb.records(counted)]) if job.tlb else outcome
     finally:
         # Large, holds the nonce, and is rebuilt from the job at any time.
         files.initramfs.unlink(missing_ok=True)

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab import accel, programs, results, schedule, setup, vm
-from lab.bench import compare, execute, gates, judging, scenarios, text, variants
+from lab.bench import compare, execute, gates, judging, scenarios, text, variants, walks
 from lab.bench.arms import ARM
 from lab.bench.cell import LRUS
 from lab.bench.journal import Journal
 from lab.bench.plan import plan
 from lab.bench.run import Run
-from lab.bench.spec import Case, Scale
+from lab.bench.spec import MIB, Case, Scale
 from lab.bench.table import Table
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.report import parts
+from lab.tlb.geometry import JOINS, Geometry, size
 
 _REPEAT_HELP = (
     f"runs of each cell (default: {judging.RUNS}, {judging.RUNS_SWAPPING} in rows that swap; at smoke 1); fewer are "
@@ -47,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stop-after", type=float, metavar="SECONDS", help="wall-clock time after which a run is stopped and rated"
     )
+    tlb = parser.add_argument_group("the TLB model, in mode icount")
+    tlb.add_argument(
+        "--walks", type=int, default=0, metavar="RUNS", help="of each cell, beside those that are rated (default: 0)"
+    )
+    tlb.add_argument("--tlb-stands-for", type=size, metavar="SIZE", help="data that the cases stand for, such as 3.4G")
+    tlb.add_argument("--coalesce", choices=list(JOINS), default="off", help="contiguous memory that shares an entry")
     journal = parser.add_mutually_exclusive_group()
     journal.add_argument("--fresh", action="store_true", help="measure again what the journal has: all of it")
     journal.add_argument("--kept", action="store_true", help="measure nothing, report what the journal has")
@@ -88,7 +95,11 @@ def main(argv: list[str]) -> int:
     mode = vm.Mode(_known("mode", [args.mode], [str(one) for one in vm.Mode])[0])
     arms = variants.named(args.arm)
     lrus = _known("LRU flavour", args.lru, list(LRUS))
-    for what, number, most in (("REPEAT", args.repeat, 100), ("--jobs", args.jobs, 64)):
+    for what, number, most in (
+        ("REPEAT", args.repeat, 100),
+        ("--jobs", args.jobs, 64),
+        ("WALKS", args.walks or None, 100),
+    ):
         if number is not None and not 1 <= number <= most:
             raise LabError(Exit.USAGE, f"{what} must be from 1 to {most}")
     if args.stop_after is not None and not 1 <= args.stop_after <= 7 * 86400:
@@ -100,7 +111,9 @@ def main(argv: list[str]) -> int:
     cases = scenarios.cases(scale, args.scenario)
     _refuse_choice(args.repeat, args.fresh, bool(args.scenario or args.arm or args.lru), cases)
     repeats = args.repeat or (1 if scale is Scale.SMOKE else None)
+    _refuse_model(args, mode, cases)
     cells = plan(cases, arms, lrus, repeats)
+    cells += walks.plan(cells, args.walks)
     if not cells:
         raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
     if args.list:
@@ -109,12 +122,20 @@ def main(argv: list[str]) -> int:
         return Exit.OK
     begun = time.monotonic()
     setup.ensure(setup.Need.BENCH)
-    kernel = args.kernel or build.ensure().image
+    built = None if args.kernel else build.ensure()
+    kernel = built.image if built else args.kernel
+    tlb = (
+        walks.load(built.vmlinux if built else _beside(kernel), args.coalesce, args.tlb_stands_for)
+        if args.walks
+        else None
+    )
     if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:
         raise LabError(Exit.QEMU, accel.best(kernel)[1])
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
-    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, args.stop_after)
+    world = execute.World(
+        kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, tlb, stop_s=args.stop_after
+    )
     asked = len(cells)
     if args.kept:
         cells = [cell for cell in cells if execute.is_kept(cell, world)]
@@ -123,15 +144,43 @@ def main(argv: list[str]) -> int:
     print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
     finished = execute.run_all(cells, world, width)
     finished.raise_if_nothing_was_run()
-    return _report(args.name, scale, mode, finished, asked, time.monotonic() - begun)
+    return _report(args.name, scale, world, finished, asked, time.monotonic() - begun)
+
+
+def _refuse_model(args: argparse.Namespace, mode: vm.Mode, cases: Sequence[Case]) -> None:
+    """LabError where something is asked of the TLB model that it cannot do, before anything is built."""
+    if not args.walks and (args.tlb_stands_for is not None or args.coalesce != "off"):
+        raise LabError(
+            Exit.USAGE, "--tlb-stands-for and --coalesce are about the TLB model: say --walks 1 (or more) too"
+        )
+    if args.walks and mode is not vm.Mode.ICOUNT:
+        raise LabError(Exit.USAGE, f"--walks needs mode icount, not {mode}: the TLB model counts in that one alone")
+    if args.walks and args.kernel:
+        _beside(args.kernel)
+    for case in cases:
+        if args.tlb_stands_for is not None and case.data_mib is not None:
+            Geometry().standing_for(args.tlb_stands_for, case.data_mib * MIB)
+
+
+def _beside(kernel: Path) -> Path:
+    """The vmlinux of a kernel image that was named."""
+    vmlinux = kernel.with_name("vmlinux")
+    if not vmlinux.is_file():
+        raise LabError(
+            Exit.USAGE,
+            f"{vmlinux} is missing: the TLB model reads from it where the kernel has the running task; put the image's "
+            "there, or leave --walks away",
+        )
+    return vmlinux
 
 
 def _report(
-    name: str, scale: Scale, mode: vm.Mode, finished: schedule.Finished[Run], asked: int, seconds: float
+    name: str, scale: Scale, world: execute.World, finished: schedule.Finished[Run], asked: int, seconds: float
 ) -> int:
     from lab.bench import output
 
-    table = Table(finished.runs)
+    mode, tlb = world.mode, world.tlb
+    table = Table(finished.runs, tlb)
     # Figures of the smoke scale mean nothing, so only events are judged there.
     sized = scale is not Scale.SMOKE
     checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and sized, sized=sized)
@@ -143,11 +192,13 @@ def _report(
         runs=len(finished.runs),
         seconds_of_all_runs=round(sum(run.wall_s for run in finished.runs)),
         complete=complete,
+        # Rates come from the host's own QEMU, walks from this one.
+        **({"tlb": tlb.model.environment()["tlb"], "tlb_qemu": tlb.model.environment()["qemu"]} if tlb else {}),
     )
     paths = output.write(name, table, checked, environment)
     print()
-    for world in table.worlds:
-        print("\n".join(text.case_table(table, world)), end="\n\n")
+    for row in table.worlds:
+        print("\n".join(text.case_table(table, row)), end="\n\n")
     if removed := compare.ablation(table):
         print("\n".join(parts.grid(removed)), end="\n\n")
     for _, key, rows in compare.sweeps(table):

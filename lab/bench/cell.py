@@ -25,17 +25,21 @@ class Cell:
     arm: Arm
     lru: str
     repeat: int
+    modelled: bool = False
+    """With the TLB model, for its walks alone: rates come from the other runs."""
 
     @property
     def name(self) -> str:
         """Names the run's directory."""
         arm = self.arm.key.replace("=", "-")
-        return f"bench-{self.case.scenario}-{self.case.key}-{self.lru}-{arm}-{self.repeat + 1}"
+        what = "walks" if self.modelled else "bench"
+        return f"{what}-{self.case.scenario}-{self.case.key}-{self.lru}-{arm}-{self.repeat + 1}"
 
     @property
     def label(self) -> str:
         """For people."""
-        return f"{self.case.name}, {self.lru}, {self.arm.label}, run {self.repeat + 1}"
+        what = "walks of run" if self.modelled else "run"
+        return f"{self.case.name}, {self.lru}, {self.arm.label}, {what} {self.repeat + 1}"
 
     def job(self, paths: Mapping[str, str], mthp_ext: str) -> dict[str, Any]:
         """The cell as lab-guest reads it; `paths` are the guest paths that tasks may name."""

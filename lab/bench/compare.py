@@ -9,22 +9,27 @@ from lab.bench.spec import Metric
 from lab.bench.table import Table, World
 from lab.bench.text import field, label
 from lab.bench.variants import ABLATION, SWEEPS, SWEPT
+from lab.bench.walks import PER_OPERATION
 
-NOTABLE, NOTABLE_TAIL = 0.02, 0.1
-"""A figure, and a latency, that differs by less counts as the same."""
-LEFT_OUT = f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99) are left out, and where runs overlap."
+NOTABLE, NOTABLE_WALKS, NOTABLE_TAIL = 0.02, 0.05, 0.1
+"""A figure, walks, and a latency, that differ by less count as the same. Walks of equal runs have differed by 5 %."""
+LEFT_OUT = (
+    f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99, {NOTABLE_WALKS:.0%} of walks) are left out, "
+    "and where runs overlap."
+)
 """For readers of the table."""
 
 
-def _figures(world: World) -> list[Metric]:
-    return list(dict.fromkeys([*world.case.judged, COVER_64K, COVER_2M, PEAK, KILLS, FLIPS]))
+def _figures(table: Table, world: World) -> list[Metric]:
+    walks = [PER_OPERATION] if table.tlb else []
+    return list(dict.fromkeys([*world.case.judged, *walks, COVER_64K, COVER_2M, PEAK, KILLS, FLIPS]))
 
 
 def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
     mine, theirs = table.figure(world, DEFAULT, metric), table.figure(world, arm.key, metric)
     if mine is None or theirs is None:
         return mine is not theirs
-    bound = NOTABLE_TAIL if metric is world.case.tail else NOTABLE
+    bound = {PER_OPERATION: NOTABLE_WALKS, world.case.tail: NOTABLE_TAIL}.get(metric, NOTABLE)
     if abs(mine.median - theirs.median) <= bound * max(abs(mine.median), abs(theirs.median)):
         return False
     return mine.most < theirs.least or theirs.most < mine.least
@@ -42,7 +47,7 @@ def ablation(table: Table) -> list[list[str]]:
         if not worlds:
             continue
         # How often the policy changes its mind is no use to anybody by itself.
-        found = [(world, metric) for world in worlds for metric in _figures(world)
+        found = [(world, metric) for world in worlds for metric in _figures(table, world)
                  if metric is not FLIPS and _differs(table, world, arm, metric)]  # fmt: skip
         for world, metric in found:
             shown = [field(table, world, key, metric) for key in (DEFAULT, arm.key)]
@@ -59,7 +64,7 @@ def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
         for world in table.worlds:
             if not any(table.runs(world, arm.key) for arm in arms.values()) or not table.runs(world, DEFAULT):
                 continue
-            metrics = _figures(world)
+            metrics = _figures(table, world)
             # In the order of the values, the default among them.
             order = sorted([*sweep.values, sweep.default], key=_size)
             rows = [[f"--{option}", *(label(metric) for metric in metrics)]]

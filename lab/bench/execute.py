@@ -14,7 +14,10 @@ from lab.bench.cell import Cell, digest
 from lab.bench.journal import Journal
 from lab.bench.payload import Payload
 from lab.bench.run import Run, TaskError, read
+from lab.bench.walks import Tlb
 from lab.errors import Exit
+from lab.tlb import model
+from lab.tlb.model import Model
 
 NONSENSE = (ValueError, KeyError, TypeError, IndexError)
 """What reading records raises that do not tell a whole story."""
@@ -34,15 +37,27 @@ class World:
     """Where runs are kept; None: nowhere."""
     fresh: bool = False
     """Measure again what the journal has."""
+    tlb: Tlb | None = None
+    """The TLB model, for cells that ask for it; None: there are none."""
+    emulator: qemu.Emulator | None = None
+    """Another QEMU than the host's for cells without the model."""
     stop_s: float | None = None
     """Wall-clock seconds after which a run is stopped; None: by its case."""
+
+    def model(self, cell: Cell) -> Model | None:
+        """The TLB model for a cell; None: it runs in the host's own QEMU, without one."""
+        return self.tlb.of(cell.case) if self.tlb and cell.modelled else None
 
     def parts(self, cell: Cell, payload: Payload) -> dict[str, str]:
         """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
         arms outlive a change of the policies."""
         ours = {"guest": self.guest} | ({} if cell.arm.static else {"mthp_ext": self.mthp_ext})
-        files = {"kernel": self.kernel, "qemu": Path(qemu.binary()), **ours}
+        tlb = self.model(cell)
+        emulator = tlb.emulator if tlb else self.emulator
+        program = emulator.program if emulator else qemu.binary()
+        files = {"kernel": self.kernel, "qemu": Path(program), **ours}
         found = {name: software.file_hash(path) for name, path in files.items()}
+        found |= {"tlb": tlb.identity()} if tlb else {}
         return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload, *ours.values())}
 
 
@@ -82,6 +97,8 @@ def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
     outcome.check(cell.label)
     if outcome.splats:
         raise schedule.error_of(cell.label, f"the kernel complained: {outcome.splats[0]}", outcome.console)
+    if world.model(cell):
+        model.check(outcome.records, cell.label, outcome.console)
     run = _read(cell, outcome.records, outcome.seconds, outcome.output)
     # What this machine was too slow for, it or another one may do another day.
     if world.journal and not run.by_host:
@@ -106,6 +123,8 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         timeout_s=stop_s + vm.GRACE_S,
         stop_s=stop_s,
         name=cell.name,
+        tlb=world.model(cell),
+        emulator=world.emulator,
     )
 
 

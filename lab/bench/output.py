@@ -11,20 +11,23 @@ from lab.bench import markdown, page
 from lab.bench.compare import ablation, sweeps
 from lab.bench.execute import fates_of
 from lab.bench.published import beside
-from lab.bench.table import Table, metrics
+from lab.bench.table import Table
+from lab.bench.walks import by_program
 from lab.paths import RESULTS
 from lab.results import Gate
 
 
 def collect(table: Table) -> dict[str, Any]:
     """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {"runs", "fates",
-    metric: {"median", "min", "max", "interval"}}}}}, "rules": [...], "constants": [...], "published": [...]}"""
+    metric: {"median", "min", "max", "interval"}, "walks_by_program": {name: {"user", "kernel"}}, "modelled", "lost"}},
+    "tlb"}},
+    "rules": [...], "constants": [...], "published": [...]}"""
     worlds: dict[str, Any] = {}
     for world in table.worlds:
         arms: dict[str, Any] = {}
         for arm in table.arms(world):
             figures: dict[str, Any] = {}
-            for metric in metrics(world.case):
+            for metric in table.metrics(world):
                 found, interval = table.figure(world, arm.key, metric), table.interval(world, arm.key, metric)
                 figures[metric.key] = found and {
                     "median": found.median,
@@ -35,6 +38,10 @@ def collect(table: Table) -> dict[str, Any]:
             runs = table.runs(world, arm.key)
             cut_short = sum(run.by_host for run in runs)
             arms[arm.key] = {"runs": len(runs), "cut_short": cut_short, "fates": fates_of(runs), **figures}
+            if modelled := [run for run in table.modelled(world, arm.key) if run.tlb]:
+                arms[arm.key]["walks_by_program"] = by_program(modelled)
+                arms[arm.key]["modelled"] = len(modelled)
+                arms[arm.key]["lost"] = max(run.tlb.lost for run in modelled if run.tlb)
         regret: dict[str, Any] = {}
         for score in world.case.scores:
             for arm in table.arms(world):
@@ -45,6 +52,8 @@ def collect(table: Table) -> dict[str, Any]:
                     "best_static": one.best,
                 }
         worlds[world.key] = {"title": world.title, "regret": regret, "arms": arms}
+        if table.tlb:
+            worlds[world.key]["tlb"] = table.tlb.line(world.case)
     return {
         "worlds": worlds,
         "rules": _records(ablation(table)),

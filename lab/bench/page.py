@@ -15,8 +15,9 @@ from lab.bench.run import Run
 from lab.bench.served import panels
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
-from lab.bench.table import Table, World, metrics
+from lab.bench.table import Table, World
 from lab.bench.text import clock_line, field, label, not_modelled, number, regret_field, row_name, warnings
+from lab.bench.walks import PER_INSTRUCTION, PER_OPERATION
 from lab.report import svg
 from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section, order
 from lab.report.stats import INTERVAL, RATIO
@@ -187,7 +188,7 @@ def _figures(table: Table, world: World) -> str:
     arms = table.arms(world)
     head = "".join(f"<th><i class='dot {arm.key}'></i>{escape(arm.label)}</th>" for arm in arms)
     rows = []
-    for metric in metrics(world.case):
+    for metric in table.metrics(world):
         best = table.best_static(world, metric) if metric in world.case.scores else None
         fields = []
         for arm in arms:
@@ -203,6 +204,7 @@ def _figures(table: Table, world: World) -> str:
         for text in fates_of(table.runs(world, arm.key))
     ]
     after = f"<ul class='fates'>{''.join(fates)}</ul>" if fates else ""
+    after += f"<p class='note'>{escape(table.tlb.line(world.case))}</p>" if table.tlb else ""
     return (
         f"<div class='scroll'><table class='figures'><thead><tr><th></th>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}<tr><th>runs</th>{counts}</tr></tbody></table></div>{after}"
@@ -210,7 +212,7 @@ def _figures(table: Table, world: World) -> str:
 
 
 def _charts(table: Table, world: World) -> str:
-    wanted = [*world.case.judged, PEAK, MEAN, COVER_64K, COVER_2M]
+    wanted = [*world.case.judged, PER_OPERATION, PER_INSTRUCTION, PEAK, MEAN, COVER_64K, COVER_2M]
     out = []
     for metric in dict.fromkeys(wanted):
         hint = {1: "(more is better)", -1: "(less is better)", 0: ""}[metric.better]

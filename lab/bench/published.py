@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from lab.bench.table import Table, World, metrics
+from lab.bench.table import Table, World
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def beside(table: Table, lru: str) -> list[Beside]:
 
 
 def _beside(table: Table, world: World, one: Published) -> Beside:
-    metric = next(metric for metric in metrics(world.case) if metric.key == one.metric)
+    metric = next(metric for metric in table.metrics(world) if metric.key == one.metric)
     # Where `always` is killed or stopped, there is still what the policies are to `never`.
     finishes = table.whole(world, "always") and table.ratio(world, metric, "never", "always") is not None
     base = "always" if finishes else "never"

@@ -9,6 +9,7 @@ from typing import Any
 
 from lab.bench.cell import Cell
 from lab.bench.spec import Role
+from lab.tlb import counts
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class End:
     """By the guest, at the end of the run."""
     said: str
     """The last line that it printed."""
+    pid: int
+    """Of its first process, and the number of its process group."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class Run:
     meters: dict[str, list[tuple[float, int]]]
     """Meter -> (guest seconds, count), as the answers came."""
     vmstat: dict[str, int]
+    tlb: counts.Window | None
+    """What the TLB model counted in the measured time; None: it was not loaded."""
     killed_before: int
     """Processes killed for lack of memory before the measured time."""
     wall_s: float
@@ -159,19 +164,29 @@ def read(cell: Cell, records: Sequence[Mapping[str, Any]], wall_s: float, kept: 
         ],
         groups={r["group"]: _totals(r) for r in _all(records, "group")},
         ends={
-            r["task"]: End(at(r, "started_ms"), at(r, "ended_ms"), r["code"], bool(r["stopped"]), str(r["said"]))
+            r["task"]: End(
+                at(r, "started_ms"), at(r, "ended_ms"), r["code"], bool(r["stopped"]), str(r["said"]), int(r["pid"])
+            )
             for r in _all(records, "task")
         },
         output=output,
         waves=[(at(r), str(r["group"]), str(r["value"])) for r in _all(records, "wave")],
         meters=_meters(records, start),
         vmstat=dict(end["vmstat"]),
+        tlb=_window(records),
         killed_before=int(begin["oom_kills"]),
         wall_s=wall_s,
         kept=kept,
     )
     _check(run)
     return run
+
+
+def _window(records: Sequence[Mapping[str, Any]]) -> counts.Window | None:
+    found = counts.read(records)
+    if len(found) > 1:
+        raise ValueError(f"the TLB model counted {len(found)} times where once is expected")
+    return found[0] if found else None
 
 
 def _check(run: Run) -> None:

@@ -155,6 +155,8 @@ class Case:
     """The first one's rate over time is drawn."""
     duration_s: float | None = None
     """The load runs for this long; None: until it ends by itself."""
+    data_mib: int | None = None
+    """What the main program's data takes, for a TLB of the reach that it stands for; None: it is no store."""
     roomy: bool = False
     """There is memory to spare: large folios should be used to the full."""
     frugal: bool = False

@@ -10,12 +10,13 @@ from lab.bench.arms import ARMS, Arm
 from lab.bench.common import COMMON
 from lab.bench.run import Run
 from lab.bench.spec import Case, Metric
+from lab.bench.walks import WALKS, Tlb
 from lab.report.stats import Figure, Interval, figure, median_interval, pair_interval
 
 
-def metrics(case: Case) -> list[Metric]:
+def metrics(case: Case, walks: Sequence[Metric] = ()) -> list[Metric]:
     """All figures of a case, in the order of its table."""
-    seen = {metric.key: metric for metric in (*case.judged, *case.more, *COMMON)}
+    seen = {metric.key: metric for metric in (*case.judged, *walks, *case.more, *COMMON)}
     return list(seen.values())
 
 
@@ -91,13 +92,15 @@ def _best(rivals: Mapping[str, list[float]], score: Metric) -> str:
 class Table:
     """All runs of a report."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], tlb: Tlb | None = None) -> None:
         self.all = list(runs)
-        self._cells: dict[tuple[str, str, str], list[Run]] = {}
+        self.tlb = tlb
+        """The TLB model of these runs, for readers."""
+        self._cells: dict[tuple[str, str, str, bool], list[Run]] = {}
         self.worlds: list[World] = []
         for run in sorted(runs, key=lambda run: run.cell.repeat):
             cell = run.cell
-            self._cells.setdefault((cell.case.name, cell.lru, cell.arm.key), []).append(run)
+            self._cells.setdefault((cell.case.name, cell.lru, cell.arm.key, cell.modelled), []).append(run)
         seen: set[tuple[str, str]] = set()
         for run in runs:
             place = (run.cell.case.name, run.cell.lru)
@@ -105,9 +108,21 @@ class Table:
                 seen.add(place)
                 self.worlds.append(World(run.cell.case, run.cell.lru))
 
+    def metrics(self, world: World) -> list[Metric]:
+        """All figures of a row, in the order of its table. Those of the TLB model only where some run has them."""
+        walks = [one for one in WALKS if any(one.of(run) is not None for run in self._of(world))]
+        return metrics(world.case, walks)
+
+    def _of(self, world: World) -> list[Run]:
+        return [run for run in self.all if (run.cell.case.name, run.cell.lru) == (world.case.name, world.lru)]
+
     def runs(self, world: World, arm: str) -> list[Run]:
-        """The runs of one cell, in order."""
-        return self._cells.get((world.case.name, world.lru, arm), [])
+        """The runs of one cell, in order: those whose figures are shown and judged."""
+        return self._cells.get((world.case.name, world.lru, arm, False), [])
+
+    def modelled(self, world: World, arm: str) -> list[Run]:
+        """Those with the TLB model, for its walks alone."""
+        return self._cells.get((world.case.name, world.lru, arm, True), [])
 
     def world(self, case: str, lru: str) -> World | None:
         """The row of a case under an LRU flavour; None if it was not run."""
@@ -119,7 +134,8 @@ class Table:
 
     def values(self, world: World, arm: str, metric: Metric) -> list[float]:
         """A metric of all runs of a cell; empty unless every one has it."""
-        found = [metric.of(run) for run in self.runs(world, arm)]
+        runs = self.modelled(world, arm) if metric in WALKS else self.runs(world, arm)
+        found = [metric.of(run) for run in runs]
         known = [value for value in found if value is not None]
         return known if len(known) == len(found) else []
 

@@ -8,11 +8,12 @@ from lab.bench.arms import ARMS
 from lab.bench.common import FLIPS
 from lab.bench.execute import fates_of
 from lab.bench.spec import Metric
-from lab.bench.table import Table, World, metrics
+from lab.bench.table import Table, World
 from lab.report.parts import clock_note, grid
 
+_NO_TLB = "TLB misses, so what large folios are for is not in any figure of speed; huge coverage stands in"
+_NO_PRICE = "the time of a TLB miss: walks are counted in rows of their own, and no figure of speed has them"
 _NOT_MODELLED = (
-    "TLB misses and their cost, so what large folios are for is not in any figure of speed; huge coverage stands in",
     "caches and memory bandwidth: zeroing or copying 2 MiB costs its instructions and nothing else",
     "a second processor: no lock is contended, reclaim by kswapd takes the time of everybody",
     "a swap device: zram compresses with the guest's own instructions, and nothing waits for a disk",
@@ -25,7 +26,9 @@ INCOMPLETE = "Not complete: some runs that were asked for are missing. Such a ru
 
 def not_modelled(environment: Mapping[str, Any]) -> Sequence[str]:
     """What the mode of these runs leaves out; nothing where it is not emulation."""
-    return () if environment["qemu_mode"] == "kvm" else _NOT_MODELLED
+    if environment["qemu_mode"] == "kvm":
+        return ()
+    return (_NO_PRICE if environment.get("tlb") else _NO_TLB, *_NOT_MODELLED)
 
 
 def clock_line(table: Table) -> str:
@@ -101,7 +104,7 @@ def field(table: Table, world: World, arm: str, metric: Metric) -> str:
 
 def case_table(table: Table, world: World) -> list[str]:
     """The lines of one case: a row for each arm, a column for each figure."""
-    shown = metrics(world.case)
+    shown = table.metrics(world)
     rows = [[world.key, *(label(metric) for metric in shown), "runs"]]
     for arm in table.arms(world):
         fields = [field(table, world, arm.key, metric) for metric in shown]
@@ -110,4 +113,4 @@ def case_table(table: Table, world: World) -> list[str]:
     lines = grid([list(column) for column in zip(*rows, strict=True)])
     for arm in table.arms(world):
         lines += [f"  {arm.label}: {text}" for text in fates_of(table.runs(world, arm.key))]
-    return lines
+    return lines + ([f"  {table.tlb.line(world.case)}"] if table.tlb else [])

@@ -70,6 +70,8 @@ class PrivateApt:
             'Dir::Etc::preferences "/dev/null";',
             'Dir::Etc::preferencesparts "/dev/null";',
             f'Dir::State::lists "{directory}/lists/";',
+            # What the host has installed is no candidate here: apt would ask this source for that version.
+            f'Dir::State::status "{directory}/status";',
             f'Dir::Cache "{directory}/";',
             'Acquire::Languages "none";',
             # apt's unprivileged user cannot enter a cache below a home directory.
@@ -78,6 +80,7 @@ class PrivateApt:
         for name, values in config.items():
             if name.startswith("Acquire::") and not name.startswith(("Acquire::IndexTargets", "Acquire::Languages")):
                 lines += [f'{name} "{value}";' for value in values if value]
+        (directory / "status").touch()
         (directory / "apt.conf").write_text("\n".join(lines) + "\n")
         signed = f"Signed-By: {mirror.signed_by}\n" if mirror.signed_by else ""
         (directory / "mirror.sources").write_text(

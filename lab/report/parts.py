@@ -8,7 +8,7 @@ from html import escape
 from lab.results import Gate
 
 NOTE = {
-    "icount": "Emulated: time is counted in instructions (1 instruction = 1 ns); there is no TLB and no cache. Ratios\n"
+    "icount": "Emulated: time is counted in instructions (1 instruction = 1 ns); it knows no TLB and no cache. Ratios\n"
     "show how much work the kernel does, not how fast a machine is. docs/results.md says how well runs repeat.",
     "tcg": "Emulated, with the host's own noise and without a model of TLB and cache: read the order, not the figures.",
     "kvm": "Measured under KVM on this host.",

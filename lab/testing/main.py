@@ -10,7 +10,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
 from lab.paths import REPO, documents
-from lab.testing import bench, cost, debug, demo, guest, host
+from lab.testing import bench, cost, debug, demo, guest, host, tlb
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, Test, total
 
@@ -84,6 +84,10 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
     smallest = cost.run(kernel)
     _show(smallest)
     suites.append(smallest)
+    print("test: the TLB model", flush=True)
+    checked = tlb.run(kernel)
+    _show(checked)
+    suites.append(checked)
     print("test: the demo at its smallest", flush=True)
     smallest = demo.run(kernel)
     _show(smallest)
@@ -98,8 +102,8 @@ def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
 def _sample(suites: list[Suite]) -> Kernel:
     """What differs between Debian's releases: Redis, the other programs of the suite, QEMU, the compilers."""
     kernel = build.ensure()
-    print("test: a sample of the demo and of the benchmark suite", flush=True)
-    for suite in (demo.run(kernel), bench.run(kernel, _SAMPLE)):
+    print("test: the TLB model, a sample of the demo and of the benchmark suite", flush=True)
+    for suite in (tlb.run(kernel), demo.run(kernel), bench.run(kernel, _SAMPLE)):
         _show(suite)
         suites.append(suite)
     return kernel

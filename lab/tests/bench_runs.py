@@ -60,7 +60,7 @@ def records(
         {"type": "out", "task": "load", "t_ms": 4900, "text": line}
         for line in ([] if killed else report(rps, p99, worst))
     ]
-    ends = []
+    ends: list[dict[str, Any]] = []
     waves = [{"type": "wave", "t_ms": 1000 + 2000 * n, "group": wave.group, "file": wave.file, "value": value}
              for wave in case.waves for n, value in enumerate(wave.values)]  # fmt: skip
     alive = 10 if killed else 40
@@ -72,7 +72,8 @@ def records(
         dead = killed and task.role is Role.SERVER
         ends.append({"type": "task", "task": task.name, "started_ms": 1000, "ended_ms": 2000 if dead else 5000,
                      "code": None if lives else 0, "signal": 9 if lives else None,
-                     "stopped": lives and not dead, "said": f"{task.name} said so"})  # fmt: skip
+                     "stopped": lives and not dead, "said": f"{task.name} said so",
+                     "pid": 100 + len(ends)})  # fmt: skip
     return [
         {"type": "begin", "t_ms": 1000, "release": "7.3.4", "oom_kills": 0},
         *samples,

@@ -71,7 +71,7 @@ class Known:
         self.targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
         exported = re.search(r"^export (.+)$", makefile, re.MULTILINE)
         self.variables = {
-            *re.findall(r"\$\((?:if \$\()?([A-Z]+)\)", makefile),
+            *re.findall(r"\$\((?:if \$\()?([A-Z_]+)\)", makefile),
             *(exported[1].split() if exported else ()),
         }
         cli = (REPO / "src" / "commands" / "cli.rs").read_text()

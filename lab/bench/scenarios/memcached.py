@@ -98,6 +98,7 @@ def _case(size: _Size, limited: bool) -> Case:
         ),
         deadline_s=size.deadline_s,
         main="memcached",
+        data_mib=round(1.44 * size.limit_mib),
         roomy=not limited,
     )  # fmt: skip
 

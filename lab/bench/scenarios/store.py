@@ -12,6 +12,9 @@ SOCKET = "/run/redis.sock"
 VALUE_BYTES, CLIENTS, PIPELINE = 1024, 16, 32
 """redis-benchmark -d, -c and -P, as in the proposal."""
 
+_DATA_MIB = 170 / 200_000
+"""What the server's memory comes to for each key of the range, two thirds of which are ever written."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -145,4 +148,5 @@ def case(scenario: str, key: str, title: str, size: Size, settings: Mapping[str,
         more=LATENCIES,
         deadline_s=size.deadline_s,
         main="redis",
+        data_mib=round(size.keys * _DATA_MIB),
     )

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use lab_walks::mark;
+
 use crate::failure::Failure;
 use crate::knobs::{self, Group};
 use crate::policy::Policy;
@@ -118,6 +120,7 @@ fn measure(
     for (_, group) in groups {
         totals.push(watch::Totals::read(group)?);
     }
+    mark::arm();
     let begin = now_ms();
     send(
         results,
@@ -128,6 +131,7 @@ fn measure(
             "oom_kills": watch::oom_kills(&vmstat),
         }),
     )?;
+    mark::begin::<{ mark::SUITE }>();
     let sampler = sampler(cell, groups, results)?;
     let mut meters = Vec::new();
     for spec in &cell.meters {
@@ -148,6 +152,7 @@ fn measure(
     }
     let stopped = watch_over(cell, begin, stop, &mut servers, &mut loads)?;
     let end = now_ms();
+    mark::end::<{ mark::SUITE }>();
 
     for wave in waves {
         wave.stop()?;

@@ -179,6 +179,7 @@ impl Task {
             "signal": status.signal(),
             "stopped": stopped,
             "said": self.words.last(),
+            "pid": self.group.as_raw(),
         });
         results
             .send(&record)

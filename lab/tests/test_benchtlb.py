@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-only
+import io
+import json
+import tempfile
+import unittest
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+from lab import benchtlb, initramfs, results
+from lab.bench import run, software
+from lab.bench.cell import Cell
+from lab.bench.run import Run
+from lab.errors import Exit, LabError
+from lab.tests.bench_runs import records
+from lab.tests.test_tlb import counted
+from lab.tlb.counts import read
+
+
+def ran(arm: int, walks: int) -> Run:
+    """A run of a made-up program under one of the arms."""
+    case = benchtlb.case("my program", 2048)
+    sent = records(case)
+    sent[-1]["vmstat"]["pgfault"] = 1234
+    found = run.read(Cell(case, benchtlb.ARMS[arm], "classic", 0), sent, 1.0)
+    window = {"type": "tlb", "window": 1, "programs": [
+        {"name": "<mine>", "group": 100, "user": counted(walks), "kernel": counted(0)},
+    ]}  # fmt: skip
+    return replace(found, tlb=read([window])[0])
+
+
+class PayloadTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.held = tempfile.TemporaryDirectory()
+        self.addCleanup(self.held.cleanup)
+        self.path = Path(self.held.name)
+
+    def script(self, name: str, mode: int = 0o755, text: str = "#!/bin/sh\n") -> Path:
+        path = self.path / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def test_a_program_comes_with_its_libraries(self) -> None:
+        self.assertEqual(benchtlb.payload(initramfs.BUSYBOX, 256).files["/own/run"], initramfs.BUSYBOX)
+        files = benchtlb.payload(Path("/bin/ls"), 256).files
+        self.assertTrue(any("libc.so" in name for name in files), files)
+
+    def test_a_directory_keeps_its_shape(self) -> None:
+        self.script("run")
+        (self.path / "data").mkdir()
+        self.script("data/x", 0o644, "x")
+        self.assertEqual(set(benchtlb.payload(self.path, 256).files), {"/own/run", "/own/data/x"})
+
+    def test_what_cannot_run_is_refused_with_the_remedy(self) -> None:
+        for path, said in (
+            (self.path / "none", "there is no such program or directory"),
+            (self.path, "has no file named run; make one"),
+            (self.script("closed", 0o644), "chmod \\+x"),
+            (self.script("text", 0o755, "hello\n"), "neither an ELF file nor a script"),
+            (self.script("bash", 0o755, "#!/bin/bash\n"), "is for /bin/bash, which the guest does not have"),
+            (self.script("env", 0o755, "#! /usr/bin/env python3\n"), "is for /usr/bin/env"),
+        ):
+            with self.assertRaisesRegex(LabError, said) as caught:
+                benchtlb.payload(path, 256)
+            self.assertEqual(caught.exception.code, Exit.USAGE)
+
+    def test_an_interpreter_may_be_brought(self) -> None:
+        self.script("run", text="#!/own/mine -x\n")
+        self.script("mine")
+        self.assertIn("/own/mine", benchtlb.payload(self.path, 256).files)
+
+    def test_more_than_the_guest_can_hold_is_refused(self) -> None:
+        self.script("run")
+        with (self.path / "data").open("wb") as file:
+            file.truncate(65 << 20)
+        with self.assertRaisesRegex(LabError, "has 65 MiB, more than a quarter of the guest's memory"):
+            benchtlb.payload(self.path, 256)
+        self.assertIn("/own/data", benchtlb.payload(self.path, 512).files)
+
+    def test_what_cannot_be_read_is_refused_with_its_name(self) -> None:
+        self.script("run")
+        with (
+            mock.patch("pathlib.Path.open", side_effect=PermissionError(13, "Permission denied")),
+            self.assertRaisesRegex(LabError, "cannot be read .Permission denied."),
+        ):
+            benchtlb.payload(self.path, 256)
+
+    def test_memory_has_bounds(self) -> None:
+        with self.assertRaisesRegex(LabError, "--memory must be from 256"):
+            benchtlb.main(self.script("run"), 100)
+        with self.assertRaisesRegex(LabError, "no program is named: make bench-tlb FILE="):
+            benchtlb.main(None, 2048)
+
+    def test_the_guest_gets_it_as_software_of_the_case(self) -> None:
+        for name in ("first", "second"):
+            own = benchtlb.payload(self.script(name), 256)
+            software.provide("own", own)
+            self.assertEqual(software.merge(benchtlb.case("run", 512).software).files, own.files)
+
+
+class PageTest(unittest.TestCase):
+    def test_the_table_has_every_arm_and_figure(self) -> None:
+        rows = benchtlb.table([ran(0, 5), ran(1, 5000)])
+        self.assertEqual(rows[0], ["", "always", "never"])
+        by_label = {row[0]: row[1:] for row in rows}
+        self.assertEqual(by_label["of them to 4K pages"], ["5", "5,000"])
+        self.assertEqual(by_label["page faults"], ["1,234", "1,234"])
+        self.assertEqual(len(rows), len(benchtlb.ROWS) + 1)
+
+    def test_the_files(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            write = results.write
+            modelled = {"tlb": "L1 96", "qemu": "QEMU emulator version 10.0.2"}
+            with (
+                mock.patch("lab.benchtlb.RESULTS", directory),
+                mock.patch("lab.results.write", partial(write, directory=directory)),
+                redirect_stdout(io.StringIO()) as shown,
+            ):
+                code = benchtlb._report("my <program>", [ran(0, 5), ran(1, 5000)], modelled, [])
+                failed = benchtlb._report("my <program>", [ran(0, 5)], modelled, ["never failed"])
+            self.assertEqual((code, failed), (Exit.OK, Exit.GUEST_FAILED))
+            self.assertIn("never failed", shown.getvalue())
+            page = (directory / "bench-tlb.html").read_text()
+            self.assertIn("my &lt;program&gt;", page)
+            self.assertNotIn("<mine>", page)
+            self.assertIn("L1 96", page)
+            body = json.loads((directory / "bench-tlb.json").read_text())
+            self.assertEqual(body["environment"]["qemu"], modelled["qemu"], "the one that ran, not the host's")
+            self.assertEqual(body["metrics"]["walks_by_program"]["always"]["<mine>"], {"user": 8, "kernel": 3})
+
+    def test_a_program_that_goes_on_is_marked(self) -> None:
+        stopped = replace(ran(1, 7), bounded=True)
+        page = benchtlb.page("p", [stopped], "L1", {})
+        self.assertIn("never: stopped after", page)
+        by_label = {row[0]: row[1:] for row in benchtlb.table([stopped, ran(0, 5)])}
+        self.assertEqual(by_label["page-table walks"], ["-", "11"], "it did another amount of work")
+        self.assertNotEqual(by_label["page-table walks per 1,000 instructions"][0], "-")
+        self.assertEqual(benchtlb._programs([stopped, ran(0, 5)]), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
