@@ -135,7 +135,8 @@ pub static OPTIONS: [Opt; 15] = [
         range: Some(("0", "100")),
         default: "50",
         help: "Percentage of a limit, and of the machine, that may be in use before the room \
-               left counts; a limit below which all fits does not, unless this is 0. Higher: large folios up to closer to a limit",
+               left counts. With the rule sparse, a limit below which all fits does not, unless this is 0. \
+               Higher: large folios up to closer to a limit",
         rules: &[Rule::Room],
         measuring: false,
         field: Field::U32(|t| &mut t.limit_share),

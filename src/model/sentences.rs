@@ -3,7 +3,7 @@
 //! all the same, as output/settings.rs goes through the table.
 
 use super::abi::{self, Tunables};
-use super::rule::Rule;
+use super::rule::{Rule, Rules};
 
 /// The stall that counts: of all tasks, or of some.
 pub fn stall(tunables: &Tunables) -> &'static str {
@@ -12,6 +12,13 @@ pub fn stall(tunables: &Tunables) -> &'static str {
     } else {
         "some"
     }
+}
+
+/// Whether large folios are given up to a limit while all fits below it: `mthp_never_fits()` of
+/// `bpf/decide.h`.
+fn what_fits_is_given(t: &Tunables) -> bool {
+    let seen = Rules(t.rules).has(Rule::Sparse) && t.sparse_bytes != 0;
+    t.takes_back != 0 && t.limit_share != 0 && seen
 }
 
 /// A rule in words.
@@ -72,7 +79,7 @@ pub fn sentence(rule: Rule, t: &Tunables) -> Option<Sentence> {
             format!(
                 "a folio may take 1/{{room-factor}} of what a limit or the machine has left, once \
                  {{limit-share}}% of it is in use{}",
-                if t.takes_back != 0 && t.limit_share != 0 {
+                if what_fits_is_given(t) {
                     "; a limit below which all fits is none"
                 } else {
                     ""
