@@ -66,6 +66,27 @@ static __always_inline __u64 mthp_memory_now(const struct mthp_cgroup *state, __
 	return state->memory_bytes + (since << t->page_shift);
 }
 
+/*
+ * Bytes of page cache that reclaim would drop first in a cgroup and below it, and need not
+ * write, beyond its @own: requests read those anew, and take this from the last scan.
+ * @inactive and @busy are from statistics, which do not show the older of two generations;
+ * @own does.  Negative where part of @own must be written.
+ */
+static __always_inline __s64 mthp_cache_beyond(__u64 inactive, __u64 busy, __u64 own)
+{
+	__u64 cold = inactive > own ? inactive : own;
+
+	return (__s64)(cold > busy ? cold - busy : 0) - (__s64)own;
+}
+
+/* All of it, with what is its @own by now. */
+static __always_inline __u64 mthp_cache_now(__u64 own, __s64 beyond)
+{
+	__s64 cache = (__s64)own + beyond;
+
+	return cache > 0 ? cache : 0;
+}
+
 /* All bits up to the highest one set in @x. */
 static __always_inline __u64 mthp_fill_down(__u64 x)
 {
@@ -105,10 +126,14 @@ static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 /*
  * Added to what is in swap, so that it never fits where fitting is no excuse: a kernel that
  * does not ask at reclaim leaves what was given, and without a share each limit counts.
+ * Nor does it ask where there is no swap, so empty parts of folios must be seen before: a
+ * policy without the rule that sees them gets a sparse program killed that share 50 spares.
  */
 static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tunables *t)
 {
-	return t->takes_back && share ? 0 : MTHP_NOT_COUNTED;
+	int seen = (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes;
+
+	return t->takes_back && share && seen ? 0 : MTHP_NOT_COUNTED;
 }
 
 /*

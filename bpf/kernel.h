@@ -34,33 +34,14 @@ enum {
 /* Values are placeholders wherever CO-RE replaces them by the kernel's. */
 enum cgroup_subsys_id {
 	memory_cgrp_id,
-	cpuset_cgrp_id,
-};
-
-enum node_states {
-	N_MEMORY,
 };
 
 enum node_stat_item {
 	NR_ANON_MAPPED,
 	NR_SHMEM,
 	NR_INACTIVE_FILE,
-	NR_ACTIVE_FILE,
 	NR_FILE_DIRTY,
 	NR_WRITEBACK,
-};
-
-enum lru_list {
-	LRU_INACTIVE_FILE,
-	NR_LRU_LISTS,
-};
-
-enum zone_type {
-	__MAX_NR_ZONES,
-};
-
-enum zone_stat_item {
-	NR_FREE_PAGES,
 };
 
 /* Of an enum without a name, which CO-RE cannot find; unchanged since 2.6.34. */
@@ -105,58 +86,10 @@ struct page_counter {
 	struct page_counter *parent;
 };
 
-struct mem_cgroup;
-
-struct lru_gen_folio {
-	unsigned long max_seq;
-	unsigned long min_seq[2];
-	long nr_pages[1][1][1];
-};
-
-struct lruvec {
-	struct lru_gen_folio lrugen;
-};
-
-struct mem_cgroup_per_node {
-	struct mem_cgroup *memcg;
-	struct lruvec lruvec;
-	unsigned long lru_zone_size[1][1];
-};
-
-/* As pahole describes arrays of arrays. */
-struct lru_gen_folio___flat {
-	long nr_pages[1];
-};
-
-struct mem_cgroup_per_node___flat {
-	unsigned long lru_zone_size[1];
-};
-
 struct mem_cgroup {
 	struct cgroup_subsys_state css;
 	struct page_counter memory;
 	struct page_counter swap;
-	struct mem_cgroup_per_node *nodeinfo[];
-};
-
-typedef struct {
-	unsigned long bits[1];
-} nodemask_t;
-
-struct cpuset {
-	struct cgroup_subsys_state css;
-	nodemask_t effective_mems;
-};
-
-struct zone {
-	atomic_long_t managed_pages;
-	atomic_long_t vm_stat[1];
-};
-
-struct pglist_data {
-	struct zone node_zones[1];
-	unsigned long totalreserve_pages;
-	atomic_long_t vm_stat[1];
 };
 
 struct percpu_counter {

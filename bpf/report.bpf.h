@@ -32,7 +32,6 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 						const struct mthp_tunables *t)
 {
 	struct mthp_counters counters;
-	struct mthp_space space = {};
 	struct cgroup *at;
 
 	r->limit_bytes = 0;
@@ -45,11 +44,7 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	if (!(t->rules & MTHP_RULE(ROOM)) || r->room_bytes == MTHP_NO_LIMIT)
 		return;
 	if (!level) {
-		if (!mthp_space_of(cgrp, &space))
-			return;
-		r->level_nodes = space.nodes;
-		r->limit_bytes = space.total << t->page_shift;
-		r->used_bytes = (space.total - space.left) << t->page_shift;
+		mthp_describe_machine(r, cgrp, t);
 		return;
 	}
 	at = bpf_cgroup_ancestor(cgrp, level);

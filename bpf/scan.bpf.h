@@ -64,15 +64,6 @@ static __always_inline int mthp_populated(struct cgroup *cgrp)
 #define MTHP_STAT(memcg, item)	\
 	bpf_mem_cgroup_page_state(memcg, bpf_core_enum_value(enum node_stat_item, item))
 
-/* Bytes of files on the list that reclaim takes from first, as far as it need not write them. */
-static __always_inline __u64 mthp_idle_files(struct mem_cgroup *memcg)
-{
-	__u64 files = MTHP_STAT(memcg, NR_INACTIVE_FILE);
-	__u64 busy = MTHP_STAT(memcg, NR_FILE_DIRTY) + MTHP_STAT(memcg, NR_WRITEBACK);
-
-	return files > busy ? files - busy : 0;
-}
-
 /*
  * How large it is, and what of that is page cache.  @below: to the nearest limit,
  * whatever the share of large folios.
@@ -82,8 +73,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 {
 	int cache = mthp_cache_counts(state, t);
 	struct mem_cgroup *memcg;
-	__s64 files = 0;
-	__u64 bytes;
+	__u64 bytes, own, inactive = 0, busy = 0;
 
 	if (!cache) {
 		state->cache_bytes = 0;
@@ -107,13 +97,16 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	}
 	bpf_mem_cgroup_flush_stats(memcg);
 	bytes = MTHP_STAT(memcg, NR_ANON_MAPPED) + MTHP_STAT(memcg, NR_SHMEM);
-	if (cache)
-		files = mthp_idle_files(memcg);
+	if (cache) {
+		inactive = MTHP_STAT(memcg, NR_INACTIVE_FILE);
+		busy = MTHP_STAT(memcg, NR_FILE_DIRTY) + MTHP_STAT(memcg, NR_WRITEBACK);
+	}
 	bpf_put_mem_cgroup(memcg);
 
 	if (cache) {
-		state->cache_beyond = files - (mthp_own_idle_pages(cgrp, 0) << t->page_shift);
-		mthp_room_of_cache(cgrp, state, mthp_cache_now(cgrp, state, t), below);
+		own = mthp_own_cache(cgrp, t);
+		state->cache_beyond = mthp_cache_beyond(inactive, busy, own);
+		mthp_room_of_cache(cgrp, state, mthp_cache_now(own, state->cache_beyond), below);
 	}
 	if (!state->populated)
 		return;

@@ -152,6 +152,8 @@ tests! {
     no_room_leaves_base_pages,
     no_limit_means_no_opinion,
     a_factor_of_zero_does_not_divide,
+    page_cache_of_a_subtree_is_counted_once,
+    page_cache_at_a_scan_is_what_could_go,
 }
 
 tests! {

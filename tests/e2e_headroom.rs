@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::File;
 
-use common::ext::{Ext, K64, SELDOM, status_of};
+use common::ext::{Ext, K64, SELDOM, object_without, status_of};
 use common::worker::{MADV_PAGEOUT, Worker, mostly_huge};
 use common::{Group, MIB, Setting, Swap, count, disk, evict_old_generations, keyed, world};
 
@@ -34,16 +34,20 @@ fn headroom_under_a_limit_goes_down_order_by_order() {
     assert_eq!(line["why"], "room", "{line}");
 }
 
-/// What does not fit beside what is in swap would have to be taken back: there the share counts.
+/// What does not fit beside what is in swap would have to be taken back: there the share counts. So it does for a
+/// policy that does not see which folios would stay empty, as without swap nobody takes them back.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn large_folios_may_fill_all_that_fits_or_their_share_of_a_limit() {
     world();
     let _swap = Swap::on();
-    for (share, swapped, expected) in [
-        ("50", 0, 116 * MIB..=120 * MIB),
-        ("50", 120 * MIB, 40 * MIB..=64 * MIB),
-        ("25", 120 * MIB, 16 * MIB..=32 * MIB),
+    let default: &[&str] = &["--policy", "default", "--min-memory", "0"];
+    let blind: &[&str] = &["--policy", "headroom"];
+    for (policy, share, swapped, expected) in [
+        (default, "50", 0, 116 * MIB..=120 * MIB),
+        (default, "50", 120 * MIB, 40 * MIB..=64 * MIB),
+        (default, "25", 120 * MIB, 16 * MIB..=32 * MIB),
+        (blind, "50", 0, 40 * MIB..=64 * MIB),
     ] {
         let group = Group::new("share");
         group.set("memory.max", "128M");
@@ -53,12 +57,12 @@ fn large_folios_may_fill_all_that_fits_or_their_share_of_a_limit() {
             assert_eq!(swaps.advise(MADV_PAGEOUT), 0);
             assert!(group.bytes("memory.swap.current") >= swapped / 10 * 9);
         }
-        let args = ["--policy", "headroom", "--set", "count-machine=0"];
-        let _ext = Ext::run(&group, &[&args[..], &["--limit-share", share]].concat());
+        let args = ["--set", "count-machine=0", "--limit-share", share];
+        let _ext = Ext::run(&group, &[policy, &args].concat());
         let mut worker = Worker::new(&group);
         worker.fill(120 * MIB);
         let huge = worker.huge();
-        assert!(expected.contains(&huge), "{share} %, {swapped}: {huge}");
+        assert!(expected.contains(&huge), "{policy:?}, {share} %, {swapped}: {huge}");
     }
 }
 
@@ -163,6 +167,56 @@ fn page_cache_that_no_scan_has_seen_is_room() {
         read_files(&group, &mut worker);
         worker.fill(64 * MIB);
         mostly_huge(&mut worker, 64 * MIB);
+    }
+}
+
+/// Without the kfuncs of what memory is left, limits count, and page cache as of the last scan.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_carrier_that_does_not_tell_what_is_left_has_limits_and_scans() {
+    world();
+    let _defrag = Setting::defrag_always();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fewer.bpf.o");
+    let kfuncs = ["bpf_cgroup_spare_pages", "bpf_cgroup_cold_file_pages"];
+    std::fs::write(&file, object_without(&kfuncs)).unwrap();
+    let fewer = ["--object", file.to_str().unwrap()];
+    // The machine: no folio would fit as often as that.
+    let strict = [
+        "--policy",
+        "headroom",
+        "--limit-share",
+        "0",
+        "--room-factor",
+        "1048576",
+    ];
+    for (object, level) in [(&[][..], "machine"), (&fewer, "")] {
+        let group = Group::new("anywhere");
+        let _ext = Ext::run(&group, &[object, &strict].concat());
+        let mut worker = Worker::new(&group);
+        worker.fill(32 * MIB);
+        let line = status_of(&group);
+        assert_eq!(
+            line["level"]["limit"].as_str().unwrap_or_default(),
+            level,
+            "{line}"
+        );
+        assert_eq!(worker.huge(), if level.is_empty() { 32 * MIB } else { 0 });
+    }
+    // Page cache: that since the last scan counts as used.
+    for (args, found) in [(&SELDOM[..], false), (&["--window", "100ms"], true)] {
+        let group = limited("scanned");
+        let _disk = disk();
+        let mut worker = Worker::new(&group);
+        let ext = Ext::run(&group, &[&fewer[..], args].concat());
+        read_files(&group, &mut worker);
+        if found {
+            ext.decision(&group, "small");
+        }
+        worker.fill(64 * MIB);
+        let huge = worker.huge();
+        assert_eq!(huge >= 48 * MIB, found, "{huge}");
+        assert!(found || huge == 0, "{huge}");
     }
 }
 

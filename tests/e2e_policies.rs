@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::ext::{Ext, K64, SELDOM, attached, fails, output, status, status_of};
+use common::ext::{Ext, K64, SELDOM, attached, fails, object_without, output, status, status_of};
 use common::worker::Worker;
 use common::{Group, MIB, world};
 use mthp_ext::model::abi;
@@ -127,18 +127,6 @@ fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
     assert_eq!(attached(), 0);
 }
 
-/// The built-in object, as if it had no tunables: their map has another name.
-fn without_tunables() -> Vec<u8> {
-    let mut object = abi::OBJECT.to_vec();
-    let name = abi::TUNABLES_MAP.as_bytes();
-    for at in 0..object.len() - name.len() {
-        if object[at..].starts_with(name) {
-            object[at + name.len() - 1] = b'x';
-        }
-    }
-    object
-}
-
 /// It obeys no option, so none is taken; and nobody can tell what it decides.
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -147,7 +135,7 @@ fn an_object_without_tunables_takes_no_options_and_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("bare.bpf.o");
     let path = file.to_str().unwrap();
-    std::fs::write(&file, without_tunables()).unwrap();
+    std::fs::write(&file, object_without(&[abi::TUNABLES_MAP])).unwrap();
     let (code, message) = fails(&["run", "--object", path, "--cap", "4K"]);
     assert_eq!(code, 2, "{message}");
     assert!(message.contains("would not obey cap"), "{message}");

@@ -43,6 +43,13 @@ static void a_limit_is_none_while_all_fits(void)
 	CHECK(level_room(25600, 20000, 5089, &t) == 5600, "just not");
 	CHECK(level_room(25600, 12000, 25600, &t) == unlimited, "the share is theirs anyhow");
 	CHECK(level_room(25600, 20000, MTHP_NOT_COUNTED, &t) == 5600, "swap is not known");
+	t.rules &= ~MTHP_RULE(SPARSE);
+	CHECK(level_room(25600, 20000, 0, &t) == 5600, "nobody sees what would be empty");
+	CHECK(level_room(25600, 12000, 0, &t) == unlimited, "the share is theirs anyhow");
+	t.rules |= MTHP_RULE(SPARSE);
+	t.sparse_bytes = 0;
+	CHECK(level_room(25600, 20000, 0, &t) == 5600, "the rule is off");
+	t = defaults();
 	t.limit_share = 0;
 	CHECK(level_room(25600, 0, 0, &t) == 25600, "each limit matters");
 }
@@ -56,7 +63,9 @@ static void room_is_as_defined(void)
 		__u64 used = nasty_u64() % mthp_unlimited(&t);
 		__u64 swapped = i & 1 ? nasty_u64() % mthp_unlimited(&t) : 0;
 		int within = used + t.largest_pages <= (limit * t.limit_share) >> 10;
-		int fits = t.takes_back && t.limit_share && used + swapped + t.largest_pages <= limit;
+		int seen = t.rules & MTHP_RULE(SPARSE) && t.sparse_bytes;
+		int excuse = t.takes_back && t.limit_share && seen;
+		int fits = excuse && used + swapped + t.largest_pages <= limit;
 		__s64 want = within || fits ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
 		CHECK(level_room(limit, used, swapped, &t) == want, "%llu and %llu of %llu", used, swapped, limit);
@@ -263,6 +272,34 @@ static void a_factor_of_zero_does_not_divide(void)
 	CHECK(mthp_fitting_orders(4096, 0, 12) == 1, "taken as 1");
 }
 
+/* What the lists of the cgroup itself do not show: of its subtree, and what must be written. */
+static void page_cache_of_a_subtree_is_counted_once(void)
+{
+	CHECK(mthp_cache_beyond(300, 0, 100) == 200, "those below");
+	CHECK(mthp_cache_beyond(300, 50, 100) == 150, "less what must be written");
+	CHECK(mthp_cache_beyond(100, 30, 100) == -30, "of its own, too");
+	CHECK(mthp_cache_beyond(0, 0, 100) == 0, "what no statistic shows yet");
+	CHECK(mthp_cache_beyond(0, 30, 100) == -30, "and must be written");
+	CHECK(mthp_cache_beyond(20, 500, 10) == -10, "all must be");
+	CHECK(mthp_cache_beyond(300, 50, 0) == 250, "lists that nobody shows");
+	CHECK(mthp_cache_now(100, -30) == 70, "as of now");
+	CHECK(mthp_cache_now(20, -30) == 0, "it has gone since");
+	CHECK(mthp_cache_now(0, 250) == 250, "as of the last scan");
+}
+
+/* At the scan itself: the larger of both sums, less what must be written. */
+static void page_cache_at_a_scan_is_what_could_go(void)
+{
+	for (int i = 0; i < 200000; i++) {
+		__u64 inactive = nasty_u64() >> 8, busy = nasty_u64() >> 8, own = nasty_u64() >> 8;
+		__u64 cold = inactive > own ? inactive : own;
+		__u64 want = cold > busy ? cold - busy : 0;
+		__u64 got = mthp_cache_now(own, mthp_cache_beyond(inactive, busy, own));
+
+		CHECK(got == want, "%llu, not %llu", got, want);
+	}
+}
+
 static const struct test tests[] = {
 	TEST(a_limit_is_none_while_large_folios_have_not_had_their_share),
 	TEST(a_limit_is_none_while_all_fits),
@@ -278,6 +315,8 @@ static const struct test tests[] = {
 	TEST(no_room_leaves_base_pages),
 	TEST(no_limit_means_no_opinion),
 	TEST(a_factor_of_zero_does_not_divide),
+	TEST(page_cache_of_a_subtree_is_counted_once),
+	TEST(page_cache_at_a_scan_is_what_could_go),
 };
 
 RUN_TESTS(tests)

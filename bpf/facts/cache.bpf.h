@@ -7,8 +7,11 @@
 #ifndef MTHP_CACHE_BPF_H
 #define MTHP_CACHE_BPF_H
 
-#include "facts/idle.bpf.h"
+#include "facts/limits.bpf.h"
 #include "state.bpf.h"
+
+/* Of the series.  It counts as of now; statistics lag behind until somebody flushes them. */
+extern __u64 bpf_cgroup_cold_file_pages(struct cgroup *cgrp) __ksym __weak;
 
 /* May page cache be room for @state's cgroup?  Only below a limit. */
 static __always_inline int mthp_cache_counts(const struct mthp_cgroup *state,
@@ -17,13 +20,12 @@ static __always_inline int mthp_cache_counts(const struct mthp_cgroup *state,
 	return (t->rules & MTHP_RULE(ROOM)) && t->spare_cache && !state->unlimited;
 }
 
-/* Bytes of page cache by now: of @cgrp itself as of now, of those below as of the last scan. */
-static __always_inline __u64 mthp_cache_now(struct cgroup *cgrp, const struct mthp_cgroup *state,
-					    const struct mthp_tunables *t)
+/* Bytes of it in @cgrp itself by now.  Where the carrier lacks the kfunc, the last scan has them all. */
+static __always_inline __u64 mthp_own_cache(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
-	__s64 files = (mthp_own_idle_pages(cgrp, 1) << t->page_shift) + state->cache_beyond;
-
-	return files > 0 ? files : 0;
+	if (!bpf_ksym_exists(bpf_cgroup_cold_file_pages))
+		return 0;
+	return bpf_cgroup_cold_file_pages(cgrp) << t->page_shift;
 }
 
 /*
@@ -80,7 +82,8 @@ __noinline int mthp_sample_cache(struct cgroup *cgrp __arg_trusted)
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state)
 		return 0;
-	mthp_room_of_cache(cgrp, state, mthp_cache_now(cgrp, state, t), mthp_below_limits(cgrp, t));
+	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp, t), state->cache_beyond),
+			   mthp_below_limits(cgrp, t));
 	return 0;
 }
 

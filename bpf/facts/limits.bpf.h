@@ -18,18 +18,7 @@
  */
 #define MTHP_MAX_DEPTH	64
 
-/* Zones of a node, more than any architecture has. */
-#define MTHP_MAX_ZONES	8
-
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
-
-/* Type 0 is void: plain words, read with a guard. */
-static __always_inline __s64 mthp_kernel_word(const void *array, __u64 index)
-{
-	const __s64 *words = bpf_rdonly_cast((const __s64 *)array + index, 0);
-
-	return *words;
-}
 
 /* The counters that bind a cgroup: from its own up to, not including, the root's. */
 struct mthp_counters {
@@ -38,11 +27,12 @@ struct mthp_counters {
 };
 
 /*
- * The nearest ancestor that has the controller @id, NULL if there is none.
+ * The nearest ancestor that has the memory controller, NULL if there is none.
  * Hardly ever called, so kept out of the way of the usual case.
  */
-static __noinline struct cgroup *mthp_controlled_above(struct cgroup *cgrp, __u64 id)
+static __noinline struct cgroup *mthp_payer_above(struct cgroup *cgrp)
 {
+	__u64 id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
 	struct cgroup_subsys_state *up;
 	int i;
 
@@ -85,7 +75,7 @@ static __always_inline void mthp_counters(struct mthp_counters *counters, struct
 	counters->own = 0;
 	counters->nr = 0;
 	if (!css) {
-		above = mthp_controlled_above(cgrp, id);
+		above = mthp_payer_above(cgrp);
 		if (!above)
 			return;
 		css = above->subsys[id];

@@ -132,6 +132,15 @@ const FEATURES: &[Feature] = &[
         has: |f| f.abilities.memcg,
     },
     Feature {
+        name: "room-kfuncs",
+        what: "bpf_cgroup_spare_pages and bpf_cgroup_cold_file_pages, for the rule room",
+        from: "patch 'mm: add BPF kfuncs for cold page cache and spare pages'; without it the \
+               machine does not count, and page cache as of the last scan",
+        remedy: KERNEL,
+        code: 0,
+        has: |f| f.abilities.room,
+    },
+    Feature {
         name: "reasons",
         what: "fault, swapin, khugepaged, collapse and reclaim are asked about, each for itself",
         from: "the kernel series; a kernel without a reason does not ask for it",
@@ -282,6 +291,7 @@ mod tests {
                 cgroup_links: true,
                 stall: true,
                 memcg: true,
+                room: true,
                 reasons: ByReason::each(true),
             },
             memory: true,
@@ -304,7 +314,7 @@ mod tests {
     #[test]
     fn each_lack_has_its_code() {
         type Lack = fn(&mut Facts);
-        let cases: [(Lack, u8, &str); 9] = [
+        let cases: [(Lack, u8, &str); 10] = [
             (|f| f.cgroup2 = false, 10, "cgroup2"),
             (|f| f.btf = false, 11, "btf"),
             (|f| f.abilities.hook = Hook::None, 5, "hook"),
@@ -313,6 +323,7 @@ mod tests {
             (|f| f.memory = false, 7, "memory-controller"),
             (|f| f.psi = false, 6, "psi"),
             (|f| f.privileged = false, 4, "privilege"),
+            (|f| f.abilities.room = false, 0, "full"),
             (|f| f.abilities.reasons[Reason::Swapin] = false, 0, "full"),
         ];
         for (lack, code, verdict) in cases {
@@ -371,6 +382,28 @@ mod tests {
         );
     }
 
+    /// Every policy runs, and what it does without is named.
+    #[test]
+    fn kfuncs_that_tell_what_is_left_are_named() {
+        let mut facts = full();
+        facts.abilities.room = false;
+        let report = judge(&facts);
+        assert_eq!(report.policies.len(), BUILT_IN.len());
+        let json = serde_json::to_value(&report).unwrap();
+        let line = json["features"].as_array().unwrap();
+        let line = line.iter().find(|line| line["name"] == "room-kfuncs");
+        assert_eq!(line.unwrap()["present"], false);
+        let out = shown(&facts);
+        for part in [
+            "   NO  room-kfuncs",
+            " bpf_cgroup_spare_pages and bpf_cgroup_cold_file_pages, for the rule room\n",
+            "; without it the machine does not count, and page cache as of the last scan\n",
+            "missing: room-kfuncs\n",
+        ] {
+            assert!(out.contains(part), "{part}: {out}");
+        }
+    }
+
     #[test]
     fn with_a_foreign_hook_no_policy_can_run() {
         let mut facts = full();
@@ -392,7 +425,7 @@ mod tests {
         });
         assert!(
             out.contains(
-                "missing: hook, interface, cgroup-links, psi-kfuncs, memcg-kfuncs, reasons\n"
+                "missing: hook, interface, cgroup-links, psi-kfuncs, memcg-kfuncs, room-kfuncs, reasons\n"
             ),
             "{out}"
         );

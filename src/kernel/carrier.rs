@@ -59,6 +59,8 @@ pub struct Abilities {
     pub stall: bool,
     /// The memory controller's kfuncs exist.
     pub memcg: bool,
+    /// The kfuncs that tell what memory is left exist.
+    pub room: bool,
     /// The reasons for which the kernel asks.
     pub reasons: ByReason<bool>,
 }
@@ -94,6 +96,7 @@ impl Carrier {
             // An earlier flush returned nothing; the policies must know whether it failed.
             stall: func("bpf_cgroup_stall") && returns(&btf, "bpf_cgroup_flush_stats"),
             memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state"),
+            room: func("bpf_cgroup_cold_file_pages") && func("bpf_cgroup_spare_pages"),
             reasons: reasons(&btf),
         };
         Ok(Carrier { btf, abilities })
@@ -353,6 +356,19 @@ mod tests {
         assert!(stall("int bpf_cgroup_flush_stats(void) { return 0; }"));
         assert!(!stall("void bpf_cgroup_flush_stats(void) { }"));
         assert!(!stall("int bpf_another(void) { return 0; }"));
+    }
+
+    #[test]
+    fn what_memory_is_left_takes_both_kfuncs() {
+        let kfunc = |name: &str| {
+            format!("__attribute__((used)) unsigned long {name}(void) {{ return 1; }}\n")
+        };
+        let room = |kfuncs: &str| abilities_with(&format!("{KNOWN}\n{kfuncs}")).room;
+        let cold = kfunc("bpf_cgroup_cold_file_pages");
+        let spare = kfunc("bpf_cgroup_spare_pages");
+        assert!(room(&format!("{cold}{spare}")));
+        assert!(!room(&cold));
+        assert!(!room(&spare));
     }
 
     #[test]

@@ -135,7 +135,8 @@ pub static OPTIONS: [Opt; 15] = [
         range: Some(("0", "100")),
         default: "50",
         help: "Percentage of a limit, and of the machine, that may be in use before the room \
-               left counts; a limit below which all fits does not, unless this is 0. Higher: large folios up to closer to a limit",
+               left counts. With the rule sparse, a limit below which all fits does not, unless this is 0. \
+               Higher: large folios up to closer to a limit",
         rules: &[Rule::Room],
         lab: false,
         field: Field::U32(|t| &mut t.limit_share),
@@ -415,6 +416,12 @@ pub fn stall(tunables: &Tunables) -> &'static str {
     }
 }
 
+/// Whether large folios are given up to a limit while all fits below it: `mthp_never_fits()` of `bpf/decide.h`.
+fn what_fits_is_given(t: &Tunables) -> bool {
+    let seen = Rules(t.rules).has(Rule::Sparse) && t.sparse_bytes != 0;
+    t.takes_back != 0 && t.limit_share != 0 && seen
+}
+
 /// A rule in words, with `{names}` of options in the place of their values; `None` for a cap that there is not.
 pub fn sentence(rule: Rule, t: &Tunables) -> Option<String> {
     let empty = if t.bind_khugepaged != 0 {
@@ -442,7 +449,7 @@ pub fn sentence(rule: Rule, t: &Tunables) -> Option<String> {
         Rule::Room => format!(
             "a folio may take 1/{{room-factor}} of what a limit or the machine has left, once \
              {{limit-share}}% of it is in use{}",
-            if t.takes_back != 0 && t.limit_share != 0 {
+            if what_fits_is_given(t) {
                 "; a limit below which all fits is none"
             } else {
                 ""
