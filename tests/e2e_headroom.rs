@@ -62,7 +62,10 @@ fn large_folios_may_fill_all_that_fits_or_their_share_of_a_limit() {
         let mut worker = Worker::new(&group);
         worker.fill(120 * MIB);
         let huge = worker.huge();
-        assert!(expected.contains(&huge), "{policy:?}, {share} %, {swapped}: {huge}");
+        assert!(
+            expected.contains(&huge),
+            "{policy:?}, {share} %, {swapped}: {huge}"
+        );
     }
 }
 
