@@ -67,7 +67,7 @@ impl Rules {
     /// With one more.
     #[must_use]
     pub const fn with(self, rule: Rule) -> Self {
-        Rules(self.0 | 1 << rule as u32)
+        Rules(self.0 | (1 << rule as u32))
     }
 
     /// Each of them, in order.
