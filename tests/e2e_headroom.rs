@@ -5,7 +5,8 @@ mod common;
 
 use std::fs::File;
 
-use common::ext::{Ext, K64, SELDOM, object_without, status_of};
+use common::ext::{Ext, K64, SELDOM, status_of};
+use common::own::{OwnFile, object_without};
 use common::worker::{MADV_PAGEOUT, Worker, mostly_huge};
 use common::{Group, MIB, Setting, Swap, count, disk, evict_old_generations, keyed, world};
 
@@ -188,11 +189,9 @@ fn page_cache_that_no_scan_has_seen_is_room() {
 fn a_carrier_that_does_not_tell_what_is_left_has_limits_and_scans() {
     world();
     let _defrag = Setting::defrag_always();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("fewer.bpf.o");
     let kfuncs = ["bpf_cgroup_spare_pages", "bpf_cgroup_cold_file_pages"];
-    std::fs::write(&file, object_without(&kfuncs)).unwrap();
-    let fewer = ["--object", file.to_str().unwrap()];
+    let object = OwnFile::new("fewer.bpf.o", object_without(&kfuncs));
+    let fewer = ["--object", object.path()];
     // The machine: no folio would fit as often as that.
     let strict = [
         "--policy",
@@ -202,9 +201,9 @@ fn a_carrier_that_does_not_tell_what_is_left_has_limits_and_scans() {
         "--room-factor",
         "1048576",
     ];
-    for (object, level) in [(&[][..], "machine"), (&fewer, "")] {
+    for (ours, level) in [(&[][..], "machine"), (&fewer, "")] {
         let group = Group::new("anywhere");
-        let _ext = Ext::run(&group, &[object, &strict].concat());
+        let _ext = Ext::run(&group, &[ours, &strict].concat());
         let mut worker = Worker::new(&group);
         worker.fill(32 * MIB);
         let line = status_of(&group);
