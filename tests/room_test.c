@@ -170,24 +170,22 @@ static void the_machine_is_a_level_like_any_other(void)
 
 		if (reason == BPF_MTHP_COLLAPSE)
 			continue;
-		for (int order = 1; order < 9; order++)
-			for (__u32 level = 0; level < 3; level++) {
-				struct mthp_facts f = calm(reason);
-				__u64 up_to = (2ULL << order) - 2;
-				struct mthp_decision d;
+		for (int order = 1; order < 9; order++) {
+			struct mthp_facts f = calm(reason);
+			__u64 up_to = (2ULL << order) - 2;
+			struct mthp_decision d;
 
-				f.room_bytes = (4096ULL << order) * factor;
-				f.level = level;
-				d = decided(&f, &t);
-				CHECK(d.orders == up_to, "order %d", order);
-				CHECK(d.rule == MTHP_ROOM, "%u at %u", d.rule, level);
-				CHECK(d.room_factor == factor, "K %u is what was applied", d.room_factor);
-				f.room_bytes--;
-				CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "%d just misses", order);
-				t.rules &= ~MTHP_RULE(ROOM);
-				CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
-				t.rules = ALL_RULES;
-			}
+			f.room_bytes = (4096ULL << order) * factor;
+			d = decided(&f, &t);
+			CHECK(d.orders == up_to, "order %d", order);
+			CHECK(d.rule == MTHP_ROOM, "%u", d.rule);
+			CHECK(d.room_factor == factor, "K %u is what was applied", d.room_factor);
+			f.room_bytes--;
+			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "%d just misses", order);
+			t.rules &= ~MTHP_RULE(ROOM);
+			CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
+			t.rules = ALL_RULES;
+		}
 	}
 }
 
