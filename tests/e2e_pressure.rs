@@ -58,25 +58,6 @@ fn pressure_narrows_faults_and_spares_others() {
     assert_eq!(beside.huge(), 8 * MIB);
 }
 
-/// What is explained of a cgroup that nothing is kept of is what a request without memory for
-/// its state gets: the verdict above, and nothing else of the cgroup above.
-#[test]
-#[ignore = "needs the lab's VM"]
-fn a_cgroup_not_met_yet_takes_pressure_from_above() {
-    world();
-    let group = Group::new("stalled");
-    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &STICKY]));
-    let worker = stall(&group);
-    ext.decision(&group, "pressure");
-    // The next scan is up to a second away, and finds the same.
-    let line = status_of(&group.child("new"));
-    assert_eq!(line["why"], "pressure", "{line}");
-    let from_above = "pressure: taken over from the cgroup above";
-    assert_eq!(line["reasons"], serde_json::json!([from_above]), "{line}");
-    assert_eq!(line["asked"]["fault"], 0, "{line}");
-    relieve(&group, worker);
-}
-
 #[test]
 #[ignore = "needs the lab's VM"]
 fn pressure_leaves_forced_collapse_free_but_not_khugepaged() {
@@ -261,6 +242,9 @@ fn a_new_cgroup_takes_its_parents_verdict() {
     let line = status_of(&child);
     assert_eq!(line["pressure"], true, "nothing is kept of it yet: {line}");
     assert_eq!(line["why"], "pressure", "{line}");
+    let from_above = "pressure: taken over from the cgroup above";
+    assert_eq!(line["reasons"], serde_json::json!([from_above]), "{line}");
+    assert_eq!(line["asked"]["fault"], 0, "{line}");
     let stall = line["stall_ms"].as_u64();
     assert!(
         matches!(stall, None | Some(0)),
