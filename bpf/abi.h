@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d74000a,	/* "mt", 10 */
+	MTHP_ABI = 0x6d74000b,	/* "mt", 11 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -61,16 +61,27 @@ enum mthp_bind {
 	MTHP_BIND_COLLAPSE = 2,		/* all rules: forced collapse */
 };
 
+/* What of it is the user's own, and not built in. */
+enum mthp_own {
+	MTHP_OWN_FILE = 1,		/* the policy's file */
+	MTHP_OWN_OBJECT = 2,		/* the BPF object */
+};
+
 /* Set by mthp_ext before load and constant from then on: src/model/options.rs has the table. */
 struct mthp_tunables {
 	enum mthp_abi abi;
 	__u8 policy[40];	/* its name, for people; ends with 0 */
 	__u32 rules;		/* MTHP_RULE() bits that are on */
+	/* Where it is from, for people. */
+	enum mthp_own own;
 	/* Facts about the machine. */
 	__u32 page_shift;	/* of the base page: 12, 14 or 16 */
 	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
+	__u32 takes_back;	/* 1: the kernel asks at reclaim, so what was given can be taken back */
 	/* Options. */
 	enum mthp_bind bind;
+	__u32 bind_khugepaged;	/* 1: small and sparse hold for khugepaged too */
+	__u32 count_nodes;	/* 1: of the machine, only the nodes of the cgroup's cpuset */
 	__u32 limit_share;	/* large folios may fill this many 1024ths of a limit that is too small */
 	__u32 cap[MTHP_NR_REASONS];	/* largest order ever allowed for each reason */
 	__u64 threshold_ns;	/* stall within one window that is high pressure */
@@ -78,22 +89,20 @@ struct mthp_tunables {
 	__u64 min_memory;	/* anon+shmem bytes below which a cgroup is small */
 	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: the rule is off */
 	__u64 room_factor;	/* K: a folio may take 1/K of the room; >= 1 */
-	/* For measuring alone. */
+	/* Options for measuring alone. */
 	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
 	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
 	__u32 count_machine;	/* 1: the machine is the root's limit */
-	__u32 count_nodes;	/* an option: 1: of the machine, only the nodes of the cgroup's cpuset */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
-	__u32 takes_back;	/* a fact: 1: the kernel asks at reclaim, so what was given can be taken back */
-	__u32 bind_khugepaged;	/* an option: 1: small and sparse hold for khugepaged too */
+	__u32 pad;
 };
 
 /* What was decided for one reason, and by what. */
 struct mthp_decision {
 	__u64 orders;		/* allowed */
 	enum mthp_rule rule;	/* the one that leaves no more than these */
-	__u32 pad;
+	__u32 room_factor;	/* K: a folio had to fit K times into the room; 0: nobody looked at it */
 };
 
 /* A cgroup's decisions, and the facts that they rest on: as reported, and as explained. */

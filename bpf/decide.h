@@ -369,6 +369,7 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 	}
 	if (t->rules & MTHP_RULE(ROOM)) {
 		room(f, of);
+		d.room_factor = mthp_factor(f, t);
 		mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
 	}
 	if (t->rules & MTHP_RULE(CAP)) {

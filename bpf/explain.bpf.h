@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What would be decided for a cgroup by a request that samples now, and why: asked by `mthp_ext status`, of the very
- * programs that decide.  Changes nothing.
+ * What would be decided for a cgroup by a request that samples now, and why: asked by
+ * `mthp_ext status`, of the very programs that decide.  Changes nothing.
  */
 #ifndef MTHP_EXPLAIN_BPF_H
 #define MTHP_EXPLAIN_BPF_H

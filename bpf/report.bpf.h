@@ -13,20 +13,6 @@ struct {
 /* A cgroup whose room wavers must not flood the log: one line per this. */
 #define MTHP_REPORT_EVERY_NS	100000000ULL
 
-/* Its facts, whatever the reason, as the requests until the next sample find them. */
-static __always_inline void mthp_all_facts(struct mthp_facts *f, struct cgroup *cgrp,
-					   const struct mthp_cgroup *state, const struct mthp_tunables *t)
-{
-	struct mthp_place place = { cgrp, state };
-
-	if (state)
-		mthp_kept_facts(f, state);
-	else
-		mthp_new_facts(cgrp, f);
-	if (t->rules & MTHP_RULE(ROOM))
-		mthp_walk_to_root(f, &place);
-}
-
 /* The level that leaves the least: its limit, and what of that is in use. */
 static __always_inline void mthp_describe_level(struct mthp_record *r, struct cgroup *cgrp, __u32 level,
 						const struct mthp_tunables *t)
@@ -122,6 +108,7 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 {
 	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_decision decided[MTHP_NR_REASONS];
+	struct mthp_place place = { cgrp, state };
 	struct mthp_facts f = {};
 	struct mthp_event *e;
 	__u64 now, before;
@@ -136,7 +123,10 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		state->suppressed++;
 		return 0;
 	}
-	mthp_all_facts(&f, cgrp, state, t);
+	/* As the requests until the next sample find them. */
+	mthp_kept_facts(&f, state);
+	if (t->rules & MTHP_RULE(ROOM))
+		mthp_walk_to_root(&f, &place);
 	mthp_decide_each(decided, &f, t);
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
 		differs |= decided[reason].orders != state->reported[reason];

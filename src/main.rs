@@ -3,12 +3,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use mthp_ext::commands::cli::{Cli, Command};
+use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{options, policies, run, status, support};
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match cli::parse().command {
         Command::Run(args) => run::main(&args).map(|()| 0),
         Command::Status(args) => status::main(args.json).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),

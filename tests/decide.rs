@@ -140,6 +140,7 @@ tests! {
     room, "room_test",
     a_limit_is_none_while_large_folios_have_not_had_their_share,
     a_limit_is_none_while_all_fits,
+    less_than_nothing_may_be_used,
     room_is_as_defined,
     room_agrees_with_its_definition,
     room_is_graded_order_by_order,

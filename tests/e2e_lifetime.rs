@@ -5,6 +5,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -209,7 +210,7 @@ fn status_shows_policy_settings_and_decisions() {
     let group = Group::new("shown");
     group.set("memory.max", "512M");
     let args = "--threshold 50ms --window 2s --min-memory 8M --room-factor 512 --limit-share 0 --cap 1M \
-                --bind advised,collapse --bind-khugepaged 0 --count-nodes 1 --set max-hold=8 \
+                --bind advised,collapse --bind-khugepaged 0 --count-nodes 0 --set max-hold=8 \
                 --set sample-every=4 --set spare-cache=0 --set count-machine=0 --set some-stall=1";
     let args: Vec<&str> = args.split_whitespace().collect();
     let _ext = Ext::run(&group, &args);
@@ -224,12 +225,16 @@ fn status_shows_policy_settings_and_decisions() {
     let expected = serde_json::json!({
         "threshold_us": 50_000, "window_us": 2_000_000, "min_memory_bytes": 8 * MIB,
         "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 0, "room_factor": 512,
-        "count_nodes": true,
+        "count_nodes": false,
         "cap_bytes": {"fault": MIB, "swapin": MIB, "khugepaged": MIB, "collapse": MIB, "reclaim": MIB},
         "bind": ["advised", "collapse"], "bind_khugepaged": false,
         "max_hold": 8, "sample_every": 4, "count_machine": false, "spare_cache": false, "some_stall": true,
     });
     assert_eq!(policy["settings"], expected);
+    assert_eq!(
+        (&policy["own_file"], &policy["own_object"]),
+        (&false.into(), &false.into())
+    );
     let line = status_of(&group);
     assert_eq!(line["why"], "room", "{line}");
     assert!(line["asked"]["fault"].as_u64().unwrap() > 0, "{line}");
@@ -245,6 +250,37 @@ fn status_shows_policy_settings_and_decisions() {
     );
     assert_eq!(level["bytes"], 512 * MIB, "{line}");
     assert!(level["used_bytes"].as_u64().unwrap() >= 16 * MIB, "{line}");
+}
+
+/// Detaches a link by its id, as `bpftool link detach id N` does.
+fn detach(id: u32) {
+    // SAFETY: takes a number, returns a descriptor or an error.
+    let fd = unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) };
+    assert!(fd >= 0, "link {id}: {fd}");
+    // SAFETY: just made by the kernel, owned by nobody else.
+    let link = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: the descriptor is open.
+    assert_eq!(unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) }, 0);
+}
+
+/// The cgroup is there, and no policy guards it any more: that is no removal.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_link_that_somebody_detaches_is_no_removal() {
+    world();
+    for policy in ["default", "headroom"] {
+        let group = Group::new("detached");
+        let mut ext = Ext::run(&group, &["--policy", policy]);
+        let id = status()["policies"][0]["link_id"].as_u64().unwrap();
+        detach(u32::try_from(id).unwrap());
+        assert_eq!(ext.wait(), Some(1), "{policy}");
+        let last = ext.expect("detached", |l| l["event"] == "detached");
+        assert_eq!(last["why"], "error", "{last}");
+        let said = ext.errors();
+        assert!(said.contains("somebody detached its link"), "{said}");
+        assert!(said.contains(group.path.to_str().unwrap()), "{said}");
+        assert_eq!(attached(), 0);
+    }
 }
 
 #[test]

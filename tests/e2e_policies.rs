@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::ext::{Ext, K64, SELDOM, attached, fails, object_without, output, status, status_of};
+use std::path::Path;
+
+use common::ext::{Ext, K64, SELDOM, attached, fails, output, status, status_of};
+use common::own::{OwnFile, object_without, object_without_state};
 use common::worker::Worker;
 use common::{Group, MIB, world};
 use mthp_ext::model::abi;
@@ -38,9 +41,8 @@ fn every_policy_attaches_and_can_be_read() {
 #[ignore = "needs the lab's VM"]
 fn each_set_of_rules_loads_or_is_refused() {
     world();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("set.toml");
-    let path = file.to_str().unwrap();
+    let file = OwnFile::new("set.toml", "");
+    let path = file.path();
     let mut loaded = 0;
     for set in 1u32..1 << Rule::ALL.len() {
         let rules = Rules(set << 1);
@@ -50,7 +52,7 @@ fn each_set_of_rules_loads_or_is_refused() {
             false => "",
         };
         let list = names.join(", ");
-        std::fs::write(&file, format!("about = 'a set'\nrules = [{list}]\n{cap}")).unwrap();
+        file.write(format!("about = 'a set'\nrules = [{list}]\n{cap}"));
         let without_scan = (rules.has(Rule::Small) || rules.has(Rule::Sparse)) && !rules.has(SCANS);
         if without_scan {
             let (code, message) = fails(&["run", "--policy", path]);
@@ -72,27 +74,23 @@ fn each_set_of_rules_loads_or_is_refused() {
 #[ignore = "needs the lab's VM"]
 fn a_file_is_a_policy_and_its_mistakes_have_a_line() {
     world();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("web.toml");
-    let path = file.to_str().unwrap();
     let good = "about = 'for a test'\nrules = ['cap']\ncap = '64K'\n";
-    std::fs::write(&file, good).unwrap();
-    let by_directory = [
-        "--policy-dir",
-        dir.path().to_str().unwrap(),
-        "--policy",
-        "web",
-    ];
+    let file = OwnFile::new("web.toml", good);
+    let path = file.path();
+    let by_directory = ["--policy-dir", file.dir(), "--policy", "web"];
     for args in [&["--policy", path][..], &by_directory] {
         let group = Group::new("web");
         let _ext = Ext::run(&group, args);
-        assert_eq!(status()["policies"][0]["policy"], "web");
+        let policy = &status()["policies"][0];
+        assert_eq!(policy["policy"], "web");
+        let own = (&policy["own_file"], &policy["own_object"]);
+        assert_eq!(own, (&true.into(), &false.into()));
         let mut worker = Worker::new(&group);
         worker.fill(16 * MIB);
         assert_eq!(worker.huge(), 0);
         assert_eq!(status_of(&group)["why"], "cap");
     }
-    std::fs::write(&file, format!("{good}magic = 1\n")).unwrap();
+    file.write(format!("{good}magic = 1\n"));
     let (code, message) = fails(&["run", "--policy", path]);
     assert_eq!(code, 2, "{message}");
     assert!(
@@ -106,10 +104,8 @@ fn a_file_is_a_policy_and_its_mistakes_have_a_line() {
 #[ignore = "needs the lab's VM"]
 fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
     world();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("own.bpf.o");
-    let path = file.to_str().unwrap();
-    std::fs::write(&file, abi::OBJECT).unwrap();
+    let file = OwnFile::new("own.bpf.o", abi::OBJECT);
+    let path = file.path();
     let group = Group::new("own");
     let ext = Ext::run(
         &group,
@@ -119,12 +115,34 @@ fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
     worker.fill(16 * MIB);
     assert_eq!(worker.huge(), 0);
     assert_eq!(status_of(&group)["why"], "cap");
+    let policy = &status()["policies"][0];
+    let own = (&policy["own_file"], &policy["own_object"]);
+    assert_eq!(own, (&false.into(), &true.into()));
     drop(ext);
-    std::fs::write(&file, b"no object").unwrap();
+    file.write("no object");
     let (code, message) = fails(&["run", "--object", path]);
     assert_eq!(code, 2, "{message}");
     assert!(message.contains(path), "{message}");
     assert_eq!(attached(), 0);
+}
+
+/// A default of the host's own, until it is dropped.
+struct UsualDefault(&'static Path);
+
+impl UsualDefault {
+    fn new(text: &str) -> Self {
+        let file = Path::new("/etc/mthp_ext/policies/default.toml");
+        let made = std::fs::create_dir_all("/etc/mthp_ext/policies");
+        let written = made.and_then(|()| std::fs::write(file, text));
+        assert!(written.is_ok(), "{written:?}");
+        UsualDefault(file)
+    }
+}
+
+impl Drop for UsualDefault {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
 }
 
 /// It obeys no option, so none is taken; and nobody can tell what it decides.
@@ -132,14 +150,21 @@ fn an_object_of_ones_own_is_loaded_in_the_place_of_ours() {
 #[ignore = "needs the lab's VM"]
 fn an_object_without_tunables_takes_no_options_and_cannot_be_read() {
     world();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("bare.bpf.o");
-    let path = file.to_str().unwrap();
-    std::fs::write(&file, object_without(&[abi::TUNABLES_MAP])).unwrap();
+    let file = OwnFile::new("bare.bpf.o", object_without(&[abi::TUNABLES_MAP]));
+    let path = file.path();
     let (code, message) = fails(&["run", "--object", path, "--cap", "4K"]);
     assert_eq!(code, 2, "{message}");
     assert!(message.contains("would not obey cap"), "{message}");
     assert_eq!(attached(), 0);
+    // What it does not obey may be as it likes.
+    {
+        let _broken = UsualDefault::new("broken");
+        let group = Group::new("alone");
+        let _ext = Ext::run(&group, &["--object", path]);
+        let (code, message) = fails(&["run"]);
+        assert_eq!(code, 2, "{message}");
+        assert!(message.contains("default.toml:1"), "{message}");
+    }
     // With one below that can be read.
     let group = Group::new("bare");
     let below = group.child("below");
@@ -152,30 +177,12 @@ fn an_object_without_tunables_takes_no_options_and_cannot_be_read() {
     }
 }
 
-/// The built-in object, as if no memory were left to keep anything of a cgroup: what is kept is
-/// looked up, and never made.
-fn without_state() -> Vec<u8> {
-    let mut object = abi::OBJECT.to_vec();
-    // r4 = BPF_LOCAL_STORAGE_GET_F_CREATE; call bpf_cgrp_storage_get
-    let made = [0xb7, 4, 0, 0, 1, 0, 0, 0, 0x85, 0, 0, 0, 210, 0, 0, 0];
-    let all = object.windows(made.len()).enumerate();
-    let places: Vec<usize> = all.filter(|(_, w)| *w == made).map(|(at, _)| at).collect();
-    let [place] = places[..] else {
-        panic!("made in several places, or in another way: {places:x?}");
-    };
-    object[place + 4] = 0;
-    object
-}
-
 #[test]
 #[ignore = "needs the lab's VM"]
 fn without_memory_to_keep_anything_the_rules_hold() {
     world();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("stateless.bpf.o");
-    let path = file.to_str().unwrap();
-    std::fs::write(&file, without_state()).unwrap();
-    let object = ["--object", path];
+    let file = OwnFile::new("stateless.bpf.o", object_without_state());
+    let object = ["--object", file.path()];
     {
         let group = Group::new("small");
         let _ext = Ext::run(&group, &[&object[..], &SELDOM].concat());
@@ -211,6 +218,27 @@ fn a_cgroup_that_nobody_has_met_is_explained_like_a_new_one() {
     assert_eq!(line["level"]["cgroup"], group.name(), "{line}");
     assert_eq!(line["level"]["bytes"], 64 * MIB, "{line}");
     assert_eq!(line["asked"]["fault"], 0, "{line}");
+}
+
+/// All of the command line is checked, and nothing done.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_check_attaches_nothing() {
+    world();
+    let args = ["run", "--check", "--policy", "fixed", "--cap", "64K"];
+    let out = output(&args);
+    assert!(out.status.success(), "{out:?}");
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(
+        text,
+        "policy fixed: nothing is attached\n  cap:       at most 64K\n"
+    );
+    let out = output(&[&args[..], &["--json"]].concat());
+    let answer: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(answer["settings"]["cap_bytes"]["fault"], 64 << 10);
+    assert_eq!(attached(), 0);
+    let (code, message) = fails(&["run", "--check", "--policy", "fixed"]);
+    assert_eq!(code, 2, "{message}");
 }
 
 #[test]

@@ -242,6 +242,9 @@ fn a_new_cgroup_takes_its_parents_verdict() {
     let line = status_of(&child);
     assert_eq!(line["pressure"], true, "nothing is kept of it yet: {line}");
     assert_eq!(line["why"], "pressure", "{line}");
+    let from_above = "pressure: taken over from the cgroup above";
+    assert_eq!(line["reasons"], serde_json::json!([from_above]), "{line}");
+    assert_eq!(line["asked"]["fault"], 0, "{line}");
     let stall = line["stall_ms"].as_u64();
     assert!(
         matches!(stall, None | Some(0)),

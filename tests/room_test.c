@@ -54,6 +54,31 @@ static void a_limit_is_none_while_all_fits(void)
 	CHECK(level_room(25600, 0, 0, &t) == 25600, "each limit matters");
 }
 
+/*
+ * Page cache is taken off what is used, and may be more than that if it was counted earlier: more is left
+ * than the limit then.  By more than a large folio, and it is none, as one more would fit a share of 0.
+ */
+static void less_than_nothing_may_be_used(void)
+{
+	struct mthp_tunables t = defaults();
+
+	CHECK(level_room(25600, -1ULL, 0, &t) == (__s64)mthp_unlimited(&t), "all fits");
+	t.limit_share = 0;
+	CHECK(level_room(25600, -1ULL, 0, &t) == 25601, "the limit, and what is too much");
+	for (int i = 0; i < 200000; i++) {
+		__u64 limit = nasty_u64() % mthp_unlimited(&t);
+		__u64 used = nasty_u64() % mthp_unlimited(&t);
+		__u64 cache = used + nasty_u64() % mthp_unlimited(&t) / 4;
+		__s64 room = level_room(limit, used - cache, 0, &t);
+		__s64 want = limit + (cache - used);
+
+		if (cache - used >= t.largest_pages)
+			want |= mthp_unlimited(&t);
+		CHECK(room == want, "%llu of %llu, cache %llu: %lld", used, limit, cache, room);
+		CHECK(mthp_key_room(mthp_level_key(room, 1)) == room, "a key holds %lld", room);
+	}
+}
+
 /* Limits and usages as large as there are, and any share. */
 static void room_is_as_defined(void)
 {
@@ -145,23 +170,22 @@ static void the_machine_is_a_level_like_any_other(void)
 
 		if (reason == BPF_MTHP_COLLAPSE)
 			continue;
-		for (int order = 1; order < 9; order++)
-			for (__u32 level = 0; level < 3; level++) {
-				struct mthp_facts f = calm(reason);
-				__u64 up_to = (2ULL << order) - 2;
-				struct mthp_decision d;
+		for (int order = 1; order < 9; order++) {
+			struct mthp_facts f = calm(reason);
+			__u64 up_to = (2ULL << order) - 2;
+			struct mthp_decision d;
 
-				f.room_bytes = (4096ULL << order) * factor;
-				f.level = level;
-				d = decided(&f, &t);
-				CHECK(d.orders == up_to, "order %d", order);
-				CHECK(d.rule == MTHP_ROOM, "%u at %u", d.rule, level);
-				f.room_bytes--;
-				CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "%d just misses", order);
-				t.rules &= ~MTHP_RULE(ROOM);
-				CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
-				t.rules = ALL_RULES;
-			}
+			f.room_bytes = (4096ULL << order) * factor;
+			d = decided(&f, &t);
+			CHECK(d.orders == up_to, "order %d", order);
+			CHECK(d.rule == MTHP_ROOM, "%u", d.rule);
+			CHECK(d.room_factor == factor, "K %u is what was applied", d.room_factor);
+			f.room_bytes--;
+			CHECK(decide(&f, &t) == (up_to & ~(1ULL << order)), "%d just misses", order);
+			t.rules &= ~MTHP_RULE(ROOM);
+			CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "off");
+			t.rules = ALL_RULES;
+		}
 	}
 }
 
@@ -303,6 +327,7 @@ static void page_cache_at_a_scan_is_what_could_go(void)
 static const struct test tests[] = {
 	TEST(a_limit_is_none_while_large_folios_have_not_had_their_share),
 	TEST(a_limit_is_none_while_all_fits),
+	TEST(less_than_nothing_may_be_used),
 	TEST(room_is_as_defined),
 	TEST(room_agrees_with_its_definition),
 	TEST(room_is_graded_order_by_order),

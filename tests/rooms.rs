@@ -121,18 +121,30 @@ fn named(text: &str) -> Vec<&'static str> {
     all.filter(|name| quoted(name)).collect()
 }
 
-/// A second list would have to be kept equal.
+/// A second list would have to be kept equal.  Sentences need not be: what they leave out shows
+/// all the same (output/settings.rs has that test).
 #[test]
 fn nobody_lists_the_options_but_the_table() {
+    let mut tables = 0;
     for file in files(Path::new(SRC)) {
         let text = fs::read_to_string(&file).unwrap();
-        let names = named(&text);
-        if file.ends_with("model/options.rs") {
-            assert_eq!(names.len(), OPTIONS.len());
-        } else {
-            assert!(names.len() < 3, "{}: {names:?}", file.display());
+        if file.ends_with("model/sentences.rs") {
+            continue;
         }
+        if !file.ends_with("model/options.rs") {
+            let names = named(&text);
+            assert!(names.len() < 3, "{}: {names:?}", file.display());
+            continue;
+        }
+        tables += 1;
+        let (before, table) = text.split_once("pub static OPTIONS: ").unwrap();
+        let (table, after) = table.split_once("\n];\n").unwrap();
+        assert_eq!(named(table).len(), OPTIONS.len());
+        // The check of values against each other blames three pairs of them.
+        let names = named(&format!("{before}{after}"));
+        assert!(names.len() <= 6, "beside the table: {names:?}");
     }
+    assert_eq!(tables, 1);
     let list = "struct Settings { a: \"window\", b: \"min_memory_bytes\", c: \"--cap\" }";
     assert_eq!(named(list), ["window", "min-memory", "cap"]);
     let sentences = "\"{window} of {threshold}, once {limit-share}% is in use\"";

@@ -78,6 +78,8 @@ RULES: dict[str, str] = {
     "bounded-retry": "a scan ends whatever the kernel answers",
     "overflow": "sizes are refused before they wrap",
     "errno-kept": "the errno of a refused trigger is the one that is reported",
+    "own-policy": "a policy of the user's that cannot be read is not replaced by the one that is built in",
+    "gaps-show": "what the kernel would not say shows in status, and in its exit code",
 }
 """The rules of the contract that the kernel or the program keeps."""
 

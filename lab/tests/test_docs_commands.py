@@ -55,7 +55,7 @@ def _column(row: str, name: str) -> str:
 
 def table_of_options(*, measured: bool = False) -> set[str]:
     """The options of the table: the public ones, or those that are there to be measured."""
-    return {_column(row, "name") for row in rows_of_options() if ("lab: true" in row) == measured}
+    return {_column(row, "name") for row in rows_of_options() if ("measuring: true" in row) == measured}
 
 
 def defaults_of_options() -> dict[str, str]:
@@ -75,9 +75,14 @@ class Known:
             *(exported[1].split() if exported else ()),
         }
         cli = (REPO / "src" / "commands" / "cli.rs").read_text()
-        options = {
-            name: {option.replace("_", "-") for option in re.findall(r"^    pub (\w+):", body, re.MULTILINE)}
+        fields = {
+            name: re.findall(r"^    pub (\w+): (\w+)", body, re.MULTILINE)
             for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", cli, re.MULTILINE | re.DOTALL)
+        }
+        # A struct in another one is flattened.
+        options = {
+            name: {option.replace("_", "-") for field in own for option, _ in fields.get(field[1], [field])}
+            for name, own in fields.items()
         }
         options["RunArgs"] = options["RunArgs"] - {"given"} | table_of_options() | {"set"}
         variants = re.search(r"^pub enum Command \{\n(.*?)^\}", cli, re.MULTILINE | re.DOTALL)
@@ -152,6 +157,9 @@ class CommandTest(unittest.TestCase):
         self.assertLessEqual({"SCALE", "DIR", "MTHP_CACHE", "SCENARIO"}, self.known.variables)
         self.assertLessEqual({"run", "status", "policies", "options", "support"}, set(self.known.subcommands))
         self.assertIn("cap", self.known.subcommands["run"])
+        self.assertIn("policy-dir", self.known.subcommands["run"])
+        self.assertIn("policy-dir", self.known.subcommands["policies"])
+        self.assertNotIn("directory", self.known.subcommands["run"])
         self.assertNotIn("max-hold", self.known.subcommands["run"])
         self.assertNotIn("cap", self.known.subcommands["status"])
         self.assertLessEqual({"docs", "figures", "kernel-tree"}, self.known.lab)

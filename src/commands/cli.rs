@@ -2,15 +2,17 @@
 //! The command line.  Doc comments here are the help texts; the options of the rules are in
 //! the table (model/options.rs).
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use super::given::Given;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::model::abi::Tunables;
-use crate::model::options;
+use crate::model::options::{self, Opt};
 use crate::model::orders::Sizes;
 use crate::model::policy::{BUILT_IN, ENDING, Mistake, Policy};
 
@@ -23,6 +25,10 @@ const POLICY_HELP: &str = "Policy (see `mthp_ext policies`), or a file of your o
 
 /// Where policies are looked for first.
 const DIRECTORY: &str = "/etc/mthp_ext/policies";
+
+/// Whether one was given matters here, too.
+const DIRECTORY_HELP: &str = "Directory of policies of your own; they override those built in \
+                              [default: /etc/mthp_ext/policies]";
 
 /// Page-size policy per cgroup: makes transparent huge pages safe under memory
 /// pressure
@@ -73,12 +79,20 @@ pub struct OutputArgs {
     pub json: bool,
 }
 
+/// Where policies of the user's own are looked for.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Directory {
+    /// The directory; without it [`DIRECTORY`], which need not be there.
+    #[arg(long = "policy-dir", value_name = "DIR", help = DIRECTORY_HELP)]
+    pub policy_dir: Option<PathBuf>,
+}
+
 /// Options of `policies`.
 #[derive(Debug, Args)]
 pub struct PoliciesArgs {
-    /// Directory of policies of your own; they override those built in
-    #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
-    pub policy_dir: PathBuf,
+    /// Where policies are.
+    #[command(flatten)]
+    pub directory: Directory,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -108,9 +122,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME|FILE", help = POLICY_HELP)]
     pub policy: Option<String>,
 
-    /// Directory of policies of your own; they override those built in
-    #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
-    pub policy_dir: PathBuf,
+    /// Where policies are.
+    #[command(flatten)]
+    pub directory: Directory,
 
     /// Load this BPF object in the place of the one that is built in (docs/policies.md)
     #[arg(long, value_name = "FILE")]
@@ -120,9 +134,38 @@ pub struct RunArgs {
     #[command(flatten)]
     pub given: Given,
 
+    /// Show what would be attached, with the values of all options, and attach nothing
+    #[arg(long)]
+    pub check: bool,
+
     /// Print JSON lines instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// The command line of this process, which ends with a message if it has a mistake.
+pub fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| hinted(error).exit())
+}
+
+/// Policies set every option by its name, the command line most of them: it says how the others
+/// are given.
+fn hinted(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let name = word.trim_start_matches('-').split('=').next();
+    let option = name.and_then(Opt::named).filter(|option| option.measuring);
+    if let Some(option) = option {
+        let how = format!(
+            "it is for measuring alone: '--set {}={}'",
+            option.name, option.value_name
+        );
+        error.remove(ContextKind::SuggestedArg);
+        let hint = ContextValue::StyledStrs(vec![how.into()]);
+        error.insert(ContextKind::Suggested, hint);
+    }
+    error
 }
 
 /// A mistake in `file`, or without any in what the user gave.
@@ -167,19 +210,68 @@ pub fn read_policy(file: &Path) -> Result<Policy> {
     })
 }
 
+/// Is nothing there?  What cannot be looked at might be, and so might what a link on the way
+/// leads to.
+fn is_absent(path: &Path) -> bool {
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == ErrorKind::NotFound => match path.parent() {
+            Some(up) if up != Path::new("") => up.is_dir() || is_absent(up),
+            _ => true,
+        },
+        _ => false,
+    }
+}
+
+impl Directory {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.policy_dir.as_deref().unwrap_or(Path::new(DIRECTORY))
+    }
+
+    /// Names of the policies in it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it cannot be read; none need be there if none was given.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let path = self.path();
+        if self.policy_dir.is_none() && is_absent(path) {
+            return Ok(Vec::new());
+        }
+        let entries =
+            std::fs::read_dir(path).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let entries = entries.map_err(|e| {
+            Error::Usage(format!(
+                "cannot read the directory of policies {}: {e}. What is in it overrides what is \
+                 built in, so nothing is taken in its place: name a directory that you may read.",
+                path.display()
+            ))
+        })?;
+        let mut names: Vec<String> = entries
+            .iter()
+            .map(std::fs::DirEntry::path)
+            .filter(|path| path.extension().is_some_and(|ending| ending == ENDING))
+            .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
 /// The policy that a word of the command line means: a file, one of the directory, or one that
 /// is built in.
 ///
 /// # Errors
-/// [`Error::Usage`] if there is none, [`Error::Policy`] if it has a mistake.
-pub fn policy(word: &str, directory: &Path) -> Result<Policy> {
+/// [`Error::Usage`] if there is none, or if the directory cannot be read; [`Error::Policy`] if it
+/// has a mistake.
+pub fn policy(word: &str, directory: &Directory) -> Result<Policy> {
+    // A mistyped one would go unnoticed where a policy of that name is built in.
+    directory.names()?;
     let file = Path::new(word);
     if word.contains('/') || file.extension().is_some_and(|ending| ending == ENDING) {
         return read_policy(file);
     }
-    let own = Policy::path_in(directory, word);
-    // One that cannot be looked at might be there: not another one in its place.
-    if own.try_exists().unwrap_or(true) {
+    let own = Policy::path_in(directory.path(), word);
+    if !is_absent(&own) {
         return read_policy(&own);
     }
     match Policy::built_in(word) {
@@ -194,7 +286,7 @@ pub fn policy(word: &str, directory: &Path) -> Result<Policy> {
                 "there is no policy '{word}', neither built in ({}) nor in {}. \
                  For a file elsewhere give its path.",
                 known.join(", "),
-                directory.display()
+                directory.path().display()
             )))
         }
     }
@@ -205,10 +297,11 @@ impl RunArgs {
     ///
     /// # Errors
     /// [`Error::Usage`] that names them.
-    pub fn no_values(&self) -> Result<()> {
+    fn no_values(&self) -> Result<()> {
         let policy = self.policy.iter().map(|_| "policy");
+        let directory = self.directory.policy_dir.iter().map(|_| "policy-dir");
         let values = self.given.values.iter().map(|(option, _)| option.name);
-        let given: Vec<&str> = policy.chain(values).collect();
+        let given: Vec<&str> = policy.chain(directory).chain(values).collect();
         let (Some(object), [_, ..]) = (&self.object, given.as_slice()) else {
             return Ok(());
         };
@@ -220,12 +313,23 @@ impl RunArgs {
         )))
     }
 
-    /// The policy with the constants of its programs.
+    /// The policy with the constants of its programs.  Programs that are not `tunable` obey no
+    /// policy: theirs are the table's, of which trigger and scan have their times.
     ///
     /// # Errors
     /// [`Error::Usage`] or [`Error::Policy`].
-    pub fn resolve(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
-        let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.policy_dir)?;
+    pub fn resolve(&self, sizes: &Sizes, tunable: bool) -> Result<(Option<Policy>, Tunables)> {
+        if tunable {
+            let (policy, tunables) = self.values(sizes)?;
+            return Ok((Some(policy), tunables));
+        }
+        self.no_values()?;
+        let tunables = options::defaults(sizes).map_err(|mistake| wrong(None, mistake))?;
+        Ok((None, tunables))
+    }
+
+    fn values(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
+        let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.directory)?;
         let tunables = options::tunables(&policy, &self.given.values, sizes);
         // Without a line it is not the file's fault alone.
         let tunables = tunables.map_err(|mistake| {
@@ -247,13 +351,31 @@ mod tests {
         page_shift: 12,
     };
 
-    fn run(args: &[&str]) -> std::result::Result<(Policy, Tunables), u8> {
-        let argv = ["mthp_ext", "run", "--policy-dir", "/proc/none"];
-        let cli = Cli::try_parse_from(argv.iter().chain(args)).map_err(|_| 2)?;
-        let Command::Run(run) = cli.command else {
-            panic!("asked for run")
+    /// An empty directory, not that of the machine.
+    fn nowhere() -> (tempfile::TempDir, Directory) {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory {
+            policy_dir: Some(dir.path().to_owned()),
         };
-        run.resolve(&X86).map_err(|e| e.code())
+        (dir, directory)
+    }
+
+    fn parsed(args: &[&str]) -> std::result::Result<RunArgs, clap::Error> {
+        let cli = Cli::try_parse_from(["mthp_ext", "run"].iter().chain(args))?;
+        match cli.command {
+            Command::Run(run) => Ok(run),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn run(args: &[&str]) -> std::result::Result<(Policy, Tunables), u8> {
+        let (_dir, directory) = nowhere();
+        let run = RunArgs {
+            directory,
+            ..parsed(args).map_err(|_| 2)?
+        };
+        let (policy, tunables) = run.resolve(&X86, true).map_err(|e| e.code())?;
+        Ok((policy.unwrap(), tunables))
     }
 
     #[test]
@@ -310,17 +432,18 @@ mod tests {
 
     #[test]
     fn what_an_object_does_not_obey_is_named() {
-        let refused = |args: &[&str]| {
-            let argv = ["mthp_ext", "run", "--object", "/o"];
-            let cli = Cli::try_parse_from(argv.iter().chain(args)).unwrap();
-            let Command::Run(run) = cli.command else {
-                panic!("asked for run")
-            };
-            run.no_values().map_err(|e| e.to_string())
+        let resolved = |args: &[&str]| {
+            let run = parsed(&[&["--object", "/o"], args].concat()).unwrap();
+            run.resolve(&X86, false).map_err(|e| e.to_string())
         };
-        assert_eq!(refused(&[]), Ok(()));
+        // No policy of the machine's matters to it, be it as it may.
+        let (policy, t) = resolved(&[]).unwrap();
+        assert!(policy.is_none());
+        assert_eq!((t.threshold_ns, t.window_ns), (100_000_000, 1_000_000_000));
+        let refused = |args: &[&str]| resolved(args).map(|_| ());
         for (args, part) in [
             (&["--policy", "default"][..], "obey policy:"),
+            (&["--policy-dir", "/d"], "obey policy-dir:"),
             (&["--cap", "4K"], "obey cap:"),
             (
                 &["--set", "max-hold=1", "--window", "2s"],
@@ -334,17 +457,18 @@ mod tests {
 
     #[test]
     fn a_directory_comes_before_what_is_built_in() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, directory) = nowhere();
         let file = dir.path().join("headroom.toml");
         let text = "about = 'of our own'\nrules = ['room']\nroom-factor = 7\n";
         std::fs::write(&file, text).unwrap();
-        let by_name = policy("headroom", dir.path()).unwrap();
+        let by_name = policy("headroom", &directory).unwrap();
         assert_eq!(by_name.about, "of our own");
         assert_eq!(by_name.file.as_deref(), Some(file.as_path()));
-        let by_path = policy(file.to_str().unwrap(), Path::new("/proc/none")).unwrap();
+        let (_other, other) = nowhere();
+        let by_path = policy(file.to_str().unwrap(), &other).unwrap();
         assert_eq!(by_path.name, "headroom");
         std::fs::write(&file, format!("{text}magic = 1\n")).unwrap();
-        let error = policy("headroom", dir.path()).unwrap_err();
+        let error = policy("headroom", &directory).unwrap_err();
         assert_eq!(error.code(), 2);
         let place = format!("{}:4: ", file.display());
         assert!(error.to_string().contains(&place), "{error}");
@@ -361,28 +485,84 @@ mod tests {
 
     #[test]
     fn a_name_may_have_dots() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, directory) = nowhere();
         for name in ["redis-7", "redis-7.2"] {
             let text = format!("about = 'of {name}'\nrules = ['room']\n");
             std::fs::write(dir.path().join(format!("{name}.toml")), text).unwrap();
         }
         for name in ["redis-7", "redis-7.2"] {
-            let found = policy(name, dir.path()).unwrap();
+            let found = policy(name, &directory).unwrap();
             assert_eq!(
                 (found.name.as_str(), found.about),
                 (name, format!("of {name}"))
             );
         }
-        assert_eq!(policy("redis-7.3", dir.path()).unwrap_err().code(), 2);
+        assert_eq!(policy("redis-7.3", &directory).unwrap_err().code(), 2);
     }
 
-    /// What cannot be looked at is not what is built in.  (A link to itself: root may read all.)
+    /// What cannot be looked at is not what is built in.  (Links: root may read all.)
     #[test]
     fn a_file_that_cannot_be_read_is_not_passed_over() {
+        for target in ["default.toml", "/proc/none/default.toml"] {
+            let (dir, directory) = nowhere();
+            std::os::unix::fs::symlink(target, dir.path().join("default.toml")).unwrap();
+            let error = policy("default", &directory).unwrap_err();
+            assert!(error.to_string().contains("cannot read"), "{error}");
+            assert!(
+                policy("headroom", &directory).is_ok(),
+                "of which there is none"
+            );
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_given_is_there() {
+        for missing in ["/proc/none", "/proc/self/status"] {
+            for words in [&[][..], &["--policy", "headroom"]] {
+                let run = parsed(&[&["--policy-dir", missing], words].concat()).unwrap();
+                let error = run.resolve(&X86, true).map(|_| ()).unwrap_err();
+                assert_eq!(error.code(), 2);
+                assert!(error.to_string().contains(missing), "{error}");
+            }
+        }
+    }
+
+    /// The usual place need not be there; a link that leads to it, and on to nowhere, is one.
+    #[test]
+    fn absent_is_what_no_link_leads_to() {
         let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("default.toml", dir.path().join("default.toml")).unwrap();
-        let error = policy("default", dir.path()).unwrap_err();
-        assert!(error.to_string().contains("cannot read"), "{error}");
+        let at = |name: &str| dir.path().join(name);
+        std::os::unix::fs::symlink("/proc/none", at("link")).unwrap();
+        std::fs::create_dir(at("empty")).unwrap();
+        for absent in ["a", "a/b/c", "empty/a", "empty/a/b"] {
+            assert!(is_absent(&at(absent)), "{absent}");
+        }
+        for there in ["link", "link/a", "link/a/b", "empty"] {
+            assert!(!is_absent(&at(there)), "{there}");
+        }
+        assert!(is_absent(Path::new("a-name-that-nobody-uses")));
+        std::fs::write(at("file"), "").unwrap();
+        assert!(
+            !is_absent(&at("file/a")),
+            "a file in the place of a directory"
+        );
+    }
+
+    #[test]
+    fn an_option_for_measuring_says_how_it_is_given() {
+        for words in [
+            &["--max-hold", "8"][..],
+            &["--max-hold=8"],
+            &["--some-stall"],
+        ] {
+            let error = hinted(parsed(words).unwrap_err());
+            assert_eq!(error.exit_code(), 2);
+            let said = error.to_string();
+            let name = words[0].trim_start_matches('-').split('=').next().unwrap();
+            assert!(said.contains(&format!("'--set {name}=")), "{said}");
+        }
+        let said = hinted(parsed(&["--magic"]).unwrap_err()).to_string();
+        assert!(!said.contains("--set"), "{said}");
     }
 
     #[test]
@@ -395,9 +575,9 @@ mod tests {
         let help = help.join(" ");
         for option in &OPTIONS {
             let name = format!("--{} <", option.name);
-            assert_eq!(help.contains(&name), !option.lab, "{name}");
+            assert_eq!(help.contains(&name), !option.measuring, "{name}");
             let default = format!("[default: {}]", option.default);
-            assert!(option.lab || help.contains(&default), "{default}");
+            assert!(option.measuring || help.contains(&default), "{default}");
         }
     }
 }

@@ -32,18 +32,20 @@ fn argument(option: &'static Opt) -> Arg {
 /// Reads NAME=VALUE, for the options that have no argument of their own.
 fn set(text: &str) -> Result<(&'static str, Value), String> {
     let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
-    let lab = || OPTIONS.iter().filter(|option| option.lab);
-    let option = lab().find(|option| option.name == name).ok_or_else(|| {
-        let known: Vec<&str> = lab().map(|option| option.name).collect();
-        format!("names '{name}': there are {}", known.join(", "))
-    })?;
+    let measuring = || OPTIONS.iter().filter(|option| option.measuring);
+    let option = measuring()
+        .find(|option| option.name == name)
+        .ok_or_else(|| {
+            let known: Vec<&str> = measuring().map(|option| option.name).collect();
+            format!("names '{name}': there are {}", known.join(", "))
+        })?;
     let value = option.parse(value);
     Ok((option.name, value.map_err(|e| format!("{name} {e}"))?))
 }
 
 impl Args for Given {
     fn augment_args(command: Command) -> Command {
-        let public = OPTIONS.iter().filter(|option| !option.lab);
+        let public = OPTIONS.iter().filter(|option| !option.measuring);
         command.args(public.map(argument)).arg(
             Arg::new(SET)
                 .long(SET)
@@ -63,7 +65,7 @@ impl Args for Given {
 impl FromArgMatches for Given {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut given = Given::default();
-        for option in OPTIONS.iter().filter(|option| !option.lab) {
+        for option in OPTIONS.iter().filter(|option| !option.measuring) {
             if let Some(value) = matches.get_one::<Value>(option.name) {
                 given.values.add(option, *value);
             }

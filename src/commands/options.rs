@@ -24,7 +24,7 @@ struct Shown {
     rules: &'static [Rule],
     about: &'static str,
     /// Given by `--set`, for measurements.
-    lab: bool,
+    measuring: bool,
 }
 
 impl From<&'static Opt> for Shown {
@@ -36,7 +36,7 @@ impl From<&'static Opt> for Shown {
             default: option.default,
             rules: option.rules,
             about: option.help,
-            lab: option.lab,
+            measuring: option.measuring,
         }
     }
 }
@@ -56,7 +56,7 @@ impl Shown {
 
 fn text(all: &Vec<Shown>, out: &mut impl Write) -> io::Result<()> {
     for one in all {
-        let how = if one.lab { "--set " } else { "" };
+        let how = if one.measuring { "--set " } else { "" };
         writeln!(
             out,
             "{how}{} {}: {}; default {}; rules: {}\n    {}",
@@ -73,8 +73,10 @@ fn text(all: &Vec<Shown>, out: &mut impl Write) -> io::Result<()> {
 
 /// The page.
 pub fn page() -> String {
-    let table = |lab: bool| {
-        let rows = OPTIONS.iter().filter(|option| option.lab == lab);
+    let table = |measuring: bool| {
+        let rows = OPTIONS
+            .iter()
+            .filter(|option| option.measuring == measuring);
         let rows = rows.map(Shown::from).map(|one| {
             let cell = |text: &str| text.replace('|', "\\|");
             format!(
@@ -96,10 +98,11 @@ pub fn page() -> String {
         "<!-- SPDX-License-Identifier: GPL-2.0-only -->\n\
          <!-- Made by `mthp_ext options --markdown` from the table in src/model/options.rs. -->\n\
          # Options\n\n\
-         Each option has one name: `--NAME` of `mthp_ext run`, the key in a [policy's\n\
-         file](policies.md#a-policy-of-your-own), and in the settings that `mthp_ext status` shows. A value on the\n\
-         command line overrides the policy's, and the policy's the default. One that belongs to no rule of the\n\
-         policy is an error. When to change one is in [policies](policies.md#options-worth-changing).\n\n\
+         Each option has one name: the key in a [policy's file](policies.md#a-policy-of-your-own), and in the settings\n\
+         that `mthp_ext status` shows. `mthp_ext run` takes it as `--NAME`, or as `--set NAME=VALUE` if it is [for\n\
+         measuring alone](#for-measuring-alone). A value on the command line overrides the policy's, and the policy's\n\
+         the default. One that belongs to no rule of the policy is an error. `0` and `1` may be `false` and `true`, in\n\
+         files without quotes. When to change an option is in [policies](policies.md#options-worth-changing).\n\n\
          {}\n\
          ## For measuring alone\n\n\
          Constants of the rules. `mthp_ext run --set NAME=VALUE` sets one; nobody should have to.\n\n\
@@ -156,7 +159,7 @@ mod tests {
         let script = String::from_utf8(script).unwrap();
         for option in &OPTIONS {
             let word = format!("--{} ", option.name);
-            assert_eq!(script.contains(&word), !option.lab, "{word}");
+            assert_eq!(script.contains(&word), !option.measuring, "{word}");
         }
     }
 

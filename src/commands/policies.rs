@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::cli::{self, PoliciesArgs};
+use super::cli::{self, Directory, PoliciesArgs};
 use crate::errors::{Error, Result};
-use crate::model::policy::{BUILT_IN, ENDING, Policy};
+use crate::model::policy::{BUILT_IN, Policy};
 use crate::model::rule::Rules;
 use crate::output::print;
 
@@ -40,20 +40,6 @@ impl From<Policy> for Shown {
     }
 }
 
-/// Names of the policies in a directory; none if there is no such directory.
-fn names_in(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == ENDING))
-        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    names.sort();
-    names
-}
-
 /// A file that cannot be used.
 #[derive(Debug, Serialize)]
 struct Bad {
@@ -72,12 +58,12 @@ enum Row {
 }
 
 /// Those that are built in, then those of the directory that are not called like one of them.
-fn all(directory: &Path) -> Vec<Row> {
+fn all(directory: &Directory) -> Result<Vec<Row>> {
     let mut names: Vec<String> = BUILT_IN
         .iter()
         .map(|(name, _)| (*name).to_owned())
         .collect();
-    let own = names_in(directory);
+    let own = directory.names()?;
     names.extend(
         own.into_iter()
             .filter(|name| Policy::built_in(name).is_none()),
@@ -95,7 +81,7 @@ fn all(directory: &Path) -> Vec<Row> {
             cause,
         }),
     };
-    names.into_iter().map(row).collect()
+    Ok(names.into_iter().map(row).collect())
 }
 
 fn text(all: &Vec<Row>, out: &mut impl Write) -> io::Result<()> {
@@ -123,10 +109,10 @@ fn text(all: &Vec<Row>, out: &mut impl Write) -> io::Result<()> {
 /// The command.
 ///
 /// # Errors
-/// The first mistake in a policy of the directory, after all are listed, or if the answer cannot
-/// be written.
+/// If the directory cannot be read; the first mistake in a policy of it, after all are listed; or
+/// if the answer cannot be written.
 pub fn main(args: &PoliciesArgs) -> Result<()> {
-    let all = all(&args.policy_dir);
+    let all = all(&args.directory)?;
     print::print(&all, args.json, text)?;
     let bad = all.into_iter().find_map(|row| match row {
         Row::Bad(bad) => Some(bad.cause),
@@ -137,17 +123,25 @@ pub fn main(args: &PoliciesArgs) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    fn in_directory(path: &Path) -> Directory {
+        Directory {
+            policy_dir: Some(path.to_owned()),
+        }
+    }
 
     fn printed(directory: &Path) -> String {
         let mut out = Vec::new();
-        text(&all(directory), &mut out).unwrap();
+        text(&all(&in_directory(directory)).unwrap(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn each_policy_says_for_whom_and_what_it_sets() {
-        let out = printed(Path::new("/proc/none"));
+        let out = printed(tempfile::tempdir().unwrap().path());
         let heads = out.lines().filter(|line| !line.starts_with(' '));
         assert_eq!(heads.count(), BUILT_IN.len(), "{out}");
         assert!(
@@ -176,18 +170,27 @@ mod tests {
         assert_eq!(out.matches("of our own").count(), 1, "{out}");
         assert!(out.contains("mine: cannot be used: "), "{out}");
         assert!(out.contains("mine.toml:1: rules must be a list"), "{out}");
-        let args = PoliciesArgs {
-            policy_dir: dir.path().to_owned(),
+        let args = |path: &Path| PoliciesArgs {
+            directory: in_directory(path),
             json: true,
         };
-        assert_eq!(main(&args).unwrap_err().code(), 2);
+        assert_eq!(main(&args(dir.path())).unwrap_err().code(), 2);
+        let answer = serde_json::to_value(all(&in_directory(dir.path())).unwrap()).unwrap();
+        assert_eq!(print::undocumented(&answer), [""; 0]);
+        let missing = dir.path().join("missing");
+        let error = main(&args(&missing)).unwrap_err();
+        assert!(
+            error.to_string().contains("cannot read the directory"),
+            "{error}"
+        );
     }
 
     /// The pages show each policy as it is.
     #[test]
     fn every_policy_is_documented_as_it_is() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/policies");
-        for row in all(Path::new("/proc/none")) {
+        let none = tempfile::tempdir().unwrap();
+        for row in all(&in_directory(none.path())).unwrap() {
             let Row::Good(one) = row else {
                 panic!("{row:?}");
             };

@@ -13,6 +13,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
+use super::checked;
 use super::cli::RunArgs;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
@@ -21,10 +22,10 @@ use crate::kernel::load::{Loaded, Programs};
 use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Thp};
-use crate::model::abi::{self, Tunables};
+use crate::model::abi::{self, Own, Tunables};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
-use crate::model::reason::Reason;
+use crate::model::policy::Policy;
 use crate::output::log::{End, Line, Log, Source};
 use crate::output::why::Level;
 
@@ -64,30 +65,49 @@ enum Ended {
     RootRemoved,
 }
 
+/// Are there scans?  Those of the policy's rules; of an object that obeys no policy, if it has any.
+fn scans(programs: &Programs, policy: Option<&Policy>) -> Result<bool> {
+    match policy {
+        None => Ok(programs.scans()),
+        Some(policy) if policy.rules.has(SCANS) => {
+            programs.require_scan(&policy.name)?;
+            Ok(true)
+        }
+        Some(_) => Ok(false),
+    }
+}
+
+/// What of it is the user's own, as `status` shows it.
+fn own(what: &Source) -> Own {
+    let bit = |is: bool, bit: Own| if is { bit.0 } else { 0 };
+    Own(bit(what.file.is_some(), Own::MTHP_OWN_FILE)
+        | bit(what.object.is_some(), Own::MTHP_OWN_OBJECT))
+}
+
 /// The command.
 ///
 /// # Errors
 /// Each with its own exit code; nothing is attached after any of them.
 pub fn main(args: &RunArgs) -> Result<()> {
     let sizes = thp::sizes_of_this_machine();
-    let (policy, mut tunables) = args.resolve(&sizes)?;
     let programs = Programs::read(args.object.as_deref())?;
-    let obeys = programs.tunable();
-    if !obeys {
-        args.no_values()?;
-    }
+    let (policy, mut tunables) = args.resolve(&sizes, programs.tunable())?;
+    let scans = scans(&programs, policy.as_ref())?;
     let what = Source {
-        policy: obeys.then(|| policy.name.clone()),
-        file: policy.file.clone().filter(|_| obeys),
+        policy: policy.as_ref().map(|policy| policy.name.clone()),
+        file: policy.and_then(|policy| policy.file),
         object: args.object.clone(),
     };
+    tunables.own = own(&what);
+    if args.check {
+        return checked::main(&what, &tunables, programs.tunable(), args.json);
+    }
     let title = what.policy.clone().unwrap_or_else(|| what.to_string());
     let root = Cgroup::open(&args.root)?;
     let carrier = Carrier::probe()?;
     carrier.require_hook()?;
-    tunables.takes_back = carrier.abilities.reasons[Reason::Reclaim].into();
+    tunables.takes_back = carrier.takes_back().into();
     let pressure_file = psi::file_of(&root.path, &root.mount);
-    let scans = programs.scans() && (!obeys || policy.rules.has(SCANS));
     if scans && !psi::available(&pressure_file) {
         return Err(Error::NoPsi { policy: title });
     }
@@ -345,7 +365,7 @@ impl Service<'_> {
                     .events()
                     .intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
                 match (Woke::from_data(event.data()), &mut pace) {
-                    (Some(Woke::Link), _) => return Ok(Ended::RootRemoved),
+                    (Some(Woke::Link), _) => return self.link_gone(),
                     (Some(Woke::Signal), _) => {
                         consume()?;
                         return Ok(Ended::By(received(signals)));
@@ -367,6 +387,22 @@ impl Service<'_> {
             }
             consume()?;
         }
+    }
+
+    /// The link hangs up when its cgroup is removed, after the files of that are gone, and when
+    /// somebody who has a descriptor of it detaches it.
+    fn link_gone(&self) -> Result<Ended> {
+        if !self.root.is_there() {
+            return Ok(Ended::RootRemoved);
+        }
+        let at = self.root.path.display();
+        Err(Error::System {
+            what: format!("the policy is no longer attached to {at}"),
+            source: io::Error::other(
+                "somebody detached its link (`bpftool link detach`), and the cgroup is still \
+                 there, without a policy: start mthp_ext again",
+            ),
+        })
     }
 
     /// The trigger fails when its file goes away: with the root, or because somebody switched

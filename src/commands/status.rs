@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::errors::Result;
+use crate::errors::{Context, Result};
 use crate::kernel::attached::{self, Attached};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::neighbours;
 use crate::kernel::thp::{self, Thp};
-use crate::model::abi::{Explained, NO_LIMIT, Tunables};
+use crate::model::abi::{Explained, NO_LIMIT, Own, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::{Rule, Rules};
@@ -48,6 +48,12 @@ struct PolicyLine {
     /// False for programs of another version of mthp_ext, or of somebody's own: their decisions
     /// cannot be read.
     readable: bool,
+    /// Why they cannot, if the kernel said so.
+    error: Option<String>,
+    /// The policy is from a file; false: built in.
+    own_file: Option<bool>,
+    /// The BPF object is from a file; false: built in.
+    own_object: Option<bool>,
     rules: Rules,
     settings: Option<Settings>,
     #[serde(skip)]
@@ -58,15 +64,18 @@ struct PolicyLine {
 #[derive(Debug, Serialize)]
 struct CgroupLine {
     cgroup: String,
-    /// Name of the decision, e.g. `all`, `4K-on-fault`.
+    /// Name of the decision, e.g. `all`, `4K-on-fault`; behind `<=` where a policy is unreadable.
     allowed: String,
     why: &'static str,
     rules: Vec<Rule>,
     /// Each of them in words, with its numbers.
     reasons: Vec<String>,
     orders: ByReason<u64>,
-    /// Policies that bind it, too, and that cannot be read: no more than `allowed` is left.
+    /// Policies that bind it, too, and that cannot be read, with what the kernel said if it did.
     unreadable: Vec<String>,
+    /// The kernel would not say what one of them decides.
+    #[serde(skip)]
+    failed: bool,
     pressure: bool,
     /// As of the last scan; none before the first, and where pressure is not tracked.
     stall_ms: Option<u64>,
@@ -99,9 +108,8 @@ struct Verdict {
 }
 
 /// Puts together what all policies on the path say about each cgroup.
-fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Result<Vec<CgroupLine>> {
+fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Vec<CgroupLine> {
     let mut lines: BTreeMap<PathBuf, CgroupLine> = BTreeMap::new();
-    let mut failed = None;
     for policy in policies {
         let Some(root) = names.path_of_id(policy.link.cgroup_id) else {
             continue;
@@ -111,32 +119,26 @@ fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Result<V
                 .tunables
                 .map(|tunables| (policy.explain(id), tunables));
             let verdict = match explained {
-                None => None,
-                Some((Ok(Some(explained)), tunables)) => Some(Verdict {
+                None => Err(policy.failed.as_ref().map(ToString::to_string)),
+                Some((Ok(Some(explained)), tunables)) => Ok(Verdict {
                     level: Level::of(&explained.now, names),
                     explained,
                     tunables,
                 }),
                 // A cgroup that goes away meanwhile is left out.
                 Some((Ok(None), _)) => return,
-                Some((Err(error), _)) => {
-                    failed.get_or_insert(error);
-                    return;
-                }
+                Some((Err(error), _)) => Err(Some(error.to_string())),
             };
             let line = lines
                 .entry(dir.to_owned())
                 .or_insert_with(|| CgroupLine::new(dir, names));
             match verdict {
-                Some(verdict) => line.add(&verdict, sizes),
-                None => line.add_unreadable(&policy.name, sizes),
+                Ok(verdict) => line.add(&verdict, sizes),
+                Err(why) => line.add_unreadable(&policy.name, why.as_deref(), sizes),
             }
         });
     }
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(lines.into_values().collect()),
-    }
+    lines.into_values().collect()
 }
 
 impl CgroupLine {
@@ -150,6 +152,7 @@ impl CgroupLine {
             reasons: Vec::new(),
             orders: ByReason::each(u64::MAX),
             unreadable: Vec::new(),
+            failed: false,
             pressure: false,
             stall_ms: None,
             elapsed_ms: None,
@@ -165,10 +168,20 @@ impl CgroupLine {
         }
     }
 
-    /// One more policy binds it, and nobody can say how.
-    fn add_unreadable(&mut self, policy: &str, sizes: &Sizes) {
-        self.unreadable.push(policy.to_owned());
-        self.allowed = sizes.decision_name(&self.orders);
+    /// One more policy binds it, and nobody can say how; `why`, if the kernel says.
+    fn add_unreadable(&mut self, policy: &str, why: Option<&str>, sizes: &Sizes) {
+        self.failed |= why.is_some();
+        self.unreadable.push(match why {
+            Some(why) => format!("{policy}: {why}"),
+            None => policy.to_owned(),
+        });
+        self.name(sizes);
+    }
+
+    /// Names the decision: no more than this where somebody else may take more away.
+    fn name(&mut self, sizes: &Sizes) {
+        let bound = if self.unreadable.is_empty() { "" } else { "<=" };
+        self.allowed = format!("{bound}{}", sizes.decision_name(&self.orders));
     }
 
     /// Narrows by one more policy, as the kernel does: AND.
@@ -177,7 +190,7 @@ impl CgroupLine {
         let theirs = why::orders(now);
         let both = ByReason::new(|reason| self.orders[reason] & theirs[reason]);
         self.orders = sizes.real(&both);
-        self.allowed = sizes.decision_name(&both);
+        self.name(sizes);
         self.rules.extend(why::rules(now));
         self.rules.sort_unstable();
         self.rules.dedup();
@@ -231,13 +244,6 @@ impl CgroupLine {
         }
     }
 
-    fn allowed_text(&self) -> String {
-        match self.unreadable.as_slice() {
-            [] => self.allowed.clone(),
-            _ => format!("<={}", self.allowed),
-        }
-    }
-
     fn narrowed_total(&self) -> u64 {
         self.narrowed.values().flat_map(BTreeMap::values).sum()
     }
@@ -248,7 +254,7 @@ impl CgroupLine {
         let stall = self.stall_ms.map(|ms| show_duration(ms * 1_000_000));
         [
             self.cgroup.clone(),
-            self.allowed_text(),
+            self.allowed.clone(),
             stall.unwrap_or_else(|| "-".to_owned()),
             or_dash(self.memory_bytes),
             or_dash(self.room_bytes),
@@ -286,9 +292,29 @@ fn policy_line(policy: &Attached, names: &Names) -> PolicyLine {
         map_id: policy.link.map_id,
         prog_id: policy.prog_id,
         readable: policy.tunables.is_some(),
+        error: policy.failed.as_ref().map(ToString::to_string),
+        own_file: own(policy, Own::MTHP_OWN_FILE),
+        own_object: own(policy, Own::MTHP_OWN_OBJECT),
         rules: Rules(policy.tunables.map_or(0, |t| t.rules)),
         settings: policy.tunables.as_ref().map(Settings::from),
         tunables: policy.tunables,
+    }
+}
+
+fn own(policy: &Attached, what: Own) -> Option<bool> {
+    policy.tunables.map(|t| t.own.0 & what.0 != 0)
+}
+
+impl PolicyLine {
+    /// "policy web (own file)": not the one that is built in by that name.
+    fn title(&self) -> String {
+        let own = [(self.own_file, "file"), (self.own_object, "object")];
+        let own = own.iter().filter(|(own, _)| *own == Some(true));
+        let own: Vec<&str> = own.map(|(_, what)| *what).collect();
+        match own.as_slice() {
+            [] => format!("policy {}", self.policy),
+            own => format!("policy {} (own {})", self.policy, own.join(" and ")),
+        }
     }
 }
 
@@ -302,16 +328,19 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
     for p in &report.policies {
         match p.cgroup_id {
-            0 => writeln!(out, "policy {} (link {}): detached", p.policy, p.link_id)?,
+            0 => writeln!(out, "{} (link {}): detached", p.title(), p.link_id)?,
             id => writeln!(
                 out,
-                "policy {} attached to {} (cgroup {id}, link {})",
-                p.policy, p.root, p.link_id
+                "{} attached to {} (cgroup {id}, link {})",
+                p.title(),
+                p.root,
+                p.link_id
             )?,
         }
-        match &p.tunables {
-            Some(tunables) => settings::text(tunables, out)?,
-            None => writeln!(
+        match (&p.tunables, &p.error) {
+            (Some(tunables), _) => settings::text(tunables, out)?,
+            (None, Some(error)) => writeln!(out, "  its decisions cannot be read: {error}")?,
+            (None, None) => writeln!(
                 out,
                 "  loaded by another version of mthp_ext, or from an object of its own: \
                  its decisions cannot be read"
@@ -325,10 +354,28 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     table::print(&rows, &NUMBERS, out)
 }
 
+/// What the kernel would not say of one policy or cgroup, after all the rest is printed.
+fn incomplete(report: &Report) -> Result<()> {
+    let policies = report
+        .policies
+        .iter()
+        .filter(|policy| policy.error.is_some());
+    let cgroups = report.cgroups.iter().filter(|cgroup| cgroup.failed);
+    match (policies.count(), cgroups.count()) {
+        (0, 0) => Ok(()),
+        (policies, cgroups) => Err(io::Error::other(format!(
+            "the kernel did not answer for {policies} of the policies and {cgroups} of the \
+             cgroups, whose lines say why; the others are complete: if memory or descriptors were \
+             short, run it again"
+        )))
+        .context(|| "the answer has gaps".to_owned()),
+    }
+}
+
 /// The command.
 ///
 /// # Errors
-/// Without BTF, hook, privilege, or cgroup v2.
+/// Without BTF, hook, privilege, or cgroup v2; after the answer, if that has gaps.
 pub fn main(json: bool) -> Result<()> {
     let root = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT))?;
     let carrier = Carrier::probe()?;
@@ -338,9 +385,10 @@ pub fn main(json: bool) -> Result<()> {
         thp: Thp::of_this_machine().enabled,
         policies: policies.iter().map(|p| policy_line(p, &names)).collect(),
         neighbours: neighbours::Host::read(),
-        cgroups: cgroup_lines(&policies, &names, &thp::sizes_of_this_machine())?,
+        cgroups: cgroup_lines(&policies, &names, &thp::sizes_of_this_machine()),
     };
-    print::print(&report, json, text)
+    print::print(&report, json, text)?;
+    incomplete(&report)
 }
 
 #[cfg(test)]
@@ -376,7 +424,7 @@ mod tests {
             now.decided[reason as usize] = Decision {
                 orders,
                 rule,
-                pad: 0,
+                room_factor: 1024,
             };
         }
         let dir = tempfile::tempdir().unwrap();
@@ -431,7 +479,7 @@ mod tests {
     fn an_unreadable_policy_is_no_consent() {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        line.add_unreadable("theirs", &X86);
+        line.add_unreadable("theirs", None, &X86);
         assert_eq!(line.cells()[1], "<=all");
         assert_eq!(line.why_text(), "and policy theirs, unreadable");
         line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
@@ -439,6 +487,57 @@ mod tests {
         assert!(line.why_text().ends_with("; and policy theirs, unreadable"));
         let json = serde_json::to_value(&line).unwrap();
         assert_eq!(json["unreadable"], serde_json::json!(["theirs"]));
+        assert_eq!(json["allowed"], "<=512K-max");
+        assert!(!line.failed, "it is of another version");
+    }
+
+    /// One errno hides nothing: all is printed, and the end is that of a failure.
+    #[test]
+    fn what_the_kernel_does_not_say_leaves_a_gap_that_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
+        let mut report = report(vec![line]);
+        assert!(incomplete(&report).is_ok());
+        report.cgroups[0].add_unreadable("mine", Some("Cannot allocate memory"), &X86);
+        let out = printed(&report);
+        assert!(out.contains("<=512K-max"), "{out}");
+        let why = "and policy mine: Cannot allocate memory, unreadable";
+        assert!(out.contains(why), "{out}");
+        let error = incomplete(&report).unwrap_err();
+        assert_eq!(error.code(), 1);
+        assert!(error.to_string().contains("1 of the cgroups"), "{error}");
+        report.cgroups.clear();
+        report.policies[0].error = Some("Too many open files".to_owned());
+        let out = printed(&report);
+        assert!(out.contains("cannot be read: Too many open files"), "{out}");
+        assert_eq!(incomplete(&report).unwrap_err().code(), 1);
+    }
+
+    #[test]
+    fn every_key_is_on_the_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
+        assert!(line.level.is_some());
+        let answer = serde_json::to_value(report(vec![line])).unwrap();
+        assert_eq!(print::undocumented(&answer), [""; 0]);
+    }
+
+    /// A host whose `default` is a file of its own is told from the others.
+    #[test]
+    fn what_is_the_users_own_shows() {
+        let mut report = report(Vec::new());
+        let policy = &mut report.policies[0];
+        assert_eq!(policy.title(), "policy default");
+        (policy.own_file, policy.own_object) = (Some(true), Some(false));
+        assert_eq!(policy.title(), "policy default (own file)");
+        policy.own_object = Some(true);
+        assert_eq!(policy.title(), "policy default (own file and object)");
+        let first = "policy default (own file and object) attached to / (cgroup 1, link 2)\n";
+        assert!(printed(&report).starts_with(first));
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["policies"][0]["own_file"], true);
     }
 
     #[test]
@@ -488,24 +587,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
         line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
-        let report = Report {
-            thp: Some("always".to_owned()),
-            policies: vec![PolicyLine {
-                policy: "default".to_owned(),
-                root: "/".to_owned(),
-                cgroup_id: 1,
-                link_id: 2,
-                map_id: 3,
-                prog_id: 4,
-                readable: false,
-                rules: Rules::default(),
-                settings: None,
-                tunables: None,
-            }],
-            neighbours: neighbours::Host::read(),
-            cgroups: vec![line],
-        };
-        let out = printed(&report);
+        let out = printed(&report(vec![line]));
         let lines: Vec<&str> = out.lines().collect();
         let [first, second, .., head, row] = lines[..] else {
             panic!("{out}");
@@ -533,6 +615,29 @@ mod tests {
             printed(&report),
             "no policy is attached; transparent_hugepage/enabled applies: madvise\n"
         );
+    }
+
+    fn report(cgroups: Vec<CgroupLine>) -> Report {
+        Report {
+            thp: Some("always".to_owned()),
+            policies: vec![PolicyLine {
+                policy: "default".to_owned(),
+                root: "/".to_owned(),
+                cgroup_id: 1,
+                link_id: 2,
+                map_id: 3,
+                prog_id: 4,
+                readable: false,
+                error: None,
+                own_file: None,
+                own_object: None,
+                rules: Rules::default(),
+                settings: None,
+                tunables: None,
+            }],
+            neighbours: neighbours::Host::read(),
+            cgroups,
+        }
     }
 
     fn printed(report: &Report) -> String {

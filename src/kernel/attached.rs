@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Program};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Program};
 
 use super::carrier::Carrier;
 use super::links::{self, LinkInfo};
@@ -22,8 +22,10 @@ pub struct Attached {
     pub name: String,
     /// Id of its mthp_choose.
     pub prog_id: u32,
-    /// Its constants; `None` if they are not of this version.
+    /// Its constants; `None` if they are not of this version, or could not be read.
     pub tunables: Option<Tunables>,
+    /// Why they could not be read.
+    pub failed: Option<io::Error>,
     /// The program that explains its decisions; `None` if not of this version.
     explain: Option<OwnedFd>,
 }
@@ -50,54 +52,95 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
     let programs: Vec<ProgramInfo> = ProgInfoIter::with_query_opts(wanted).collect();
     let mut found = Vec::new();
     for link in links {
-        // What goes away meanwhile is left out.
-        let Ok(ops) = MapHandle::from_map_id(link.map_id) else {
-            continue;
-        };
-        if ops.info().ok().map(|i| i.info.btf_vmlinux_value_type_id) != Some(value_type) {
-            continue;
-        }
-        let Ok(Some(value)) = ops.lookup(&0u32.to_ne_bytes(), MapFlags::ANY) else {
-            continue;
-        };
-        // The kernel shows the program's id where the loader put its descriptor.
-        let Some(&[a, b, c, d]) = value.get(offset..offset + 4) else {
-            continue;
-        };
-        let prog_id = u32::from_ne_bytes([a, b, c, d]);
         let mut one = Attached {
             link,
-            name: ops.name().to_string_lossy().into_owned(),
-            prog_id,
+            name: format!("(map {})", link.map_id),
+            prog_id: 0,
             tunables: None,
+            failed: None,
             explain: None,
         };
-        one.find_rest(&programs);
-        found.push(one);
+        match one.find(value_type, offset, &programs) {
+            Ok(true) => found.push(one),
+            Ok(false) => {}
+            // Ops without a cgroup are of another kind, or bind nobody any more.
+            Err(_) if link.cgroup_id == 0 => {}
+            Err(error) => {
+                one.tunables = None;
+                one.failed = Some(error);
+                found.push(one);
+            }
+        }
     }
     Ok(found)
 }
 
+/// What there is; `None` for what has gone away meanwhile.
+fn unless_gone<T>(found: libbpf_rs::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    }
+}
+
 impl Attached {
+    /// Finds out about the link's ops.  False if they are of another kind, or gone.
+    fn find(
+        &mut self,
+        value_type: u32,
+        offset: usize,
+        programs: &[ProgramInfo],
+    ) -> io::Result<bool> {
+        let Some(ops) = unless_gone(MapHandle::from_map_id(self.link.map_id))? else {
+            return Ok(false);
+        };
+        let Some(info) = unless_gone(ops.info())? else {
+            return Ok(false);
+        };
+        if info.info.btf_vmlinux_value_type_id != value_type {
+            return Ok(false);
+        }
+        self.name = ops.name().to_string_lossy().into_owned();
+        let value = unless_gone(ops.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))?.flatten();
+        // The kernel shows the program's id where the loader put its descriptor.
+        let place = value
+            .as_deref()
+            .and_then(|value| value.get(offset..offset + 4));
+        let Some(&[a, b, c, d]) = place else {
+            return Ok(false);
+        };
+        self.prog_id = u32::from_ne_bytes([a, b, c, d]);
+        self.find_rest(programs)?;
+        Ok(true)
+    }
+
     /// Constants and explaining program: they share the map of the constants.
-    fn find_rest(&mut self, programs: &[ProgramInfo]) {
+    fn find_rest(&mut self, programs: &[ProgramInfo]) -> io::Result<()> {
         let Some(choose) = programs.iter().find(|p| p.id == self.prog_id) else {
-            return;
+            // The list ends where one of them cannot be read.
+            return match unless_gone(Program::fd_from_id(self.prog_id))? {
+                Some(_) => Err(io::Error::other("the list of BPF programs ended too early")),
+                None => Ok(()),
+            };
         };
         for &id in &choose.map_ids {
-            let Some(tunables) = tunables_in(id) else {
+            let Some(tunables) = tunables_in(id)? else {
                 continue;
             };
             let explain = programs
                 .iter()
                 .find(|p| p.name == abi::EXPLAIN_PROG && p.map_ids.contains(&id));
-            let Some(Ok(explain)) = explain.map(|p| Program::fd_from_id(p.id)) else {
+            let Some(explain) = explain else {
                 continue;
             };
             self.name = abi::text(&tunables.policy);
-            self.tunables = Some(tunables);
-            self.explain = Some(explain);
+            if let Some(explain) = unless_gone(Program::fd_from_id(explain.id))? {
+                self.tunables = Some(tunables);
+                self.explain = Some(explain);
+            }
         }
+        Ok(())
     }
 
     /// What it decides for a cgroup now, and why, by its own program; `None` if it cannot be
@@ -105,7 +148,7 @@ impl Attached {
     ///
     /// # Errors
     /// Whatever the kernel answers; the policy decides none the less.
-    pub fn explain(&self, cgroup_id: u64) -> Result<Option<Explained>> {
+    pub fn explain(&self, cgroup_id: u64) -> io::Result<Option<Explained>> {
         let Some(program) = &self.explain else {
             return Ok(None);
         };
@@ -114,18 +157,38 @@ impl Attached {
             ..Explained::default()
         };
         let mut context = abi::as_bytes(&question).to_vec();
-        load::run_program(program.as_fd(), &mut context)
-            .context(|| format!("asking the policy {} what it decides", self.name))?;
+        load::run_program(program.as_fd(), &mut context)?;
         Ok(abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0))
     }
 }
 
 /// The constants in a map, if it has some of this version.
-fn tunables_in(map_id: u32) -> Option<Tunables> {
-    let map = MapHandle::from_map_id(map_id).ok()?;
+fn tunables_in(map_id: u32) -> io::Result<Option<Tunables>> {
+    let Some(map) = unless_gone(MapHandle::from_map_id(map_id))? else {
+        return Ok(None);
+    };
     if map.name() != abi::TUNABLES_MAP {
-        return None;
+        return Ok(None);
     }
-    let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
-    abi::from_bytes::<Tunables>(&value).filter(|t| t.abi == abi::ABI)
+    let value = unless_gone(map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))?.flatten();
+    let tunables = value.and_then(|value| abi::from_bytes::<Tunables>(&value));
+    Ok(tunables.filter(|t| t.abi == abi::ABI))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Too many open files is no other version of mthp_ext.
+    #[test]
+    fn only_what_is_not_there_is_gone() {
+        let of = |errno: i32| unless_gone::<()>(Err(libbpf_rs::Error::from_raw_os_error(errno)));
+        assert!(of(nix::libc::ENOENT).unwrap().is_none());
+        for errno in [nix::libc::ENFILE, nix::libc::EPERM, nix::libc::ENOMEM] {
+            let said = of(errno).unwrap_err().to_string();
+            let system = io::Error::from_raw_os_error(errno).to_string();
+            assert!(said.contains(&system), "{said}");
+        }
+        assert_eq!(unless_gone(Ok(1)).unwrap(), Some(1));
+    }
 }

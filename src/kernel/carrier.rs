@@ -25,6 +25,9 @@ use crate::model::reason::{ByReason, Reason};
 /// The kernel's type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
+/// The struct of the hook.
+pub const OPS: &str = "bpf_mthp_ops";
+
 /// The type libbpf knows a struct_ops map by.
 const VALUE_TYPE: &str = "bpf_struct_ops_bpf_mthp_ops";
 
@@ -112,6 +115,11 @@ impl Carrier {
             Hook::None => Err(Error::NoHook { release: release() }),
             Hook::Foreign => Err(Error::ForeignHook { release: release() }),
         }
+    }
+
+    /// Does the kernel ask at reclaim, so that what was given can be taken back?
+    pub fn takes_back(&self) -> bool {
+        self.abilities.reasons[Reason::Reclaim]
     }
 
     /// Offset of the program's place in the value of a struct_ops map.

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::btf::types::{DataSec, Var};
+use libbpf_rs::btf::{Btf, ReferencesType};
 use libbpf_rs::{
     ErrorKind, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject,
     PrintLevel, ProgramType,
@@ -61,6 +63,10 @@ impl Programs {
             Some(file) => unusable(file, &e),
             None => load_error(None, e),
         })?;
+        if let Some(file) = own {
+            let ops = ops_of(&bytes).map_err(|e| unusable(file, &e))?;
+            require_ops(&ops).map_err(|why| mismatch(Some(file), &why))?;
+        }
         let (mut tunable, mut foreign) = (false, own.is_none());
         for map in open.maps().filter(|map| map.name() == abi::TUNABLES_MAP) {
             let theirs: Option<Tunables> = map.initial_value().and_then(abi::from_bytes);
@@ -92,9 +98,58 @@ impl Programs {
         self.scans
     }
 
+    /// Has it a program that scans, as the policy needs it?
+    ///
+    /// # Errors
+    /// [`Error::Usage`]: what the policy asks for would not be done, and nobody would notice.
+    pub fn require_scan(&self, policy: &str) -> Result<()> {
+        if self.scans {
+            return Ok(());
+        }
+        let (scan, rule) = (abi::SCAN_PROG, SCANS.name());
+        Err(self.mismatch(&format!(
+            "it has no program {scan}, which policy {policy} needs for its rule {rule}: \
+             take a policy without that rule, or add the program"
+        )))
+    }
+
     /// It is not made as it must be.
     fn mismatch(&self, what: &str) -> Error {
         mismatch(self.own.as_deref(), what)
+    }
+}
+
+/// The types of the struct_ops maps of an object: each is a variable of a section.
+fn ops_of(object: &[u8]) -> libbpf_rs::Result<Vec<String>> {
+    let Some(btf) = Btf::from_raw("mthp", object)? else {
+        return Ok(Vec::new());
+    };
+    let sections = btf.type_by_kind::<DataSec<'_>>().filter(|section| {
+        let name = section.name().and_then(OsStr::to_str);
+        name.is_some_and(|name| name == ".struct_ops" || name == ".struct_ops.link")
+    });
+    let mut found = Vec::new();
+    for section in sections {
+        for variable in section.iter() {
+            let of = btf.type_by_id::<Var<'_>>(variable.ty);
+            let name = of.and_then(|of| of.referenced_type().skip_mods_and_typedefs().name());
+            let name = name.unwrap_or_default().to_string_lossy();
+            // What follows three underscores is no part of the kernel's name.
+            found.push(name.split("___").next().unwrap_or_default().to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// There is one map of ops, and it is of the hook.
+fn require_ops(ops: &[String]) -> std::result::Result<(), String> {
+    match ops {
+        [one] if one == carrier::OPS => Ok(()),
+        [other] => Err(format!(
+            "its struct_ops map is of struct {other}, not of struct {}",
+            carrier::OPS
+        )),
+        _ => Err("it must have one struct_ops map".to_owned()),
     }
 }
 
@@ -377,7 +432,7 @@ fn fill_ops<'o>(
     let (Some(program), None) = (programs.next(), programs.next()) else {
         return Err(mismatch(own, "it must have one struct_ops program"));
     };
-    // A descriptor is written into it: not into whatever struct it may be.
+    // A descriptor is written into it: not into whatever struct the kernel takes it for.
     let info = ops.info().map_err(|e| load_error(own, e))?;
     if info.info.btf_vmlinux_value_type_id != value_type {
         return Err(mismatch(
@@ -528,6 +583,79 @@ mod tests {
         let error = Programs::read(Some(&file)).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("bpf/abi.h"), "{error}");
         assert_eq!(error.code(), 2);
+    }
+
+    /// An object with these declarations, as the compiler of ours makes it.
+    fn compiled(dir: &Path, declarations: &str) -> PathBuf {
+        let (source, object) = (dir.join("own.c"), dir.join("own.o"));
+        std::fs::write(&source, declarations).unwrap();
+        let status = std::process::Command::new(env!("CLANG_OF_THE_BUILD"))
+            .args(["-target", "bpf", "-g", "-O2", "-c", "-o"])
+            .args([&object, &source])
+            .status()
+            .expect("the compiler that made the policies");
+        assert!(status.success());
+        object
+    }
+
+    /// Into its value a descriptor would be written, at the place that another struct has for it.
+    #[test]
+    fn ops_of_another_kind_are_refused_before_the_kernel_is_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let ops = |name: &str| {
+            format!(
+                "char LICENSE[] __attribute__((section(\"license\"), used)) = \"GPL\";
+                struct {name} {{ unsigned long (*mthp_choose)(void); }};
+                __attribute__((section(\"struct_ops/choose\"), used))
+                unsigned long choose(void) {{ return 0; }}
+                __attribute__((section(\".struct_ops.link\"), used))
+                struct {name} mine = {{ (void *)choose }};"
+            )
+        };
+        let refused = |declarations: &str| {
+            let file = compiled(dir.path(), declarations);
+            let result = Programs::read(Some(&file)).map(|_| ());
+            result.map_err(|error| (error.code(), error.to_string()))
+        };
+        assert_eq!(refused(&ops("bpf_mthp_ops")), Ok(()));
+        assert_eq!(refused(&ops("bpf_mthp_ops___mine")), Ok(()));
+        let (code, said) = refused(&ops("tcp_congestion_ops")).unwrap_err();
+        assert_eq!(code, 2);
+        assert!(
+            said.contains("is of struct tcp_congestion_ops, not"),
+            "{said}"
+        );
+        let none = "__attribute__((section(\"syscall\"), used)) int f(void *c) { return 0; }";
+        let (code, said) = refused(none).unwrap_err();
+        assert_eq!(code, 2);
+        assert!(said.contains("one struct_ops map"), "{said}");
+    }
+
+    #[test]
+    fn a_policy_that_scans_needs_programs_that_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("own.bpf.o");
+        let mut bytes = abi::OBJECT.to_vec();
+        std::fs::write(&file, &bytes).unwrap();
+        assert!(
+            Programs::read(Some(&file))
+                .unwrap()
+                .require_scan("p")
+                .is_ok()
+        );
+        // Under another name it is no program that scans.
+        let name = abi::SCAN_PROG.as_bytes();
+        for at in 0..bytes.len() - name.len() {
+            if bytes[at..].starts_with(name) && bytes[at + name.len()] == 0 {
+                bytes[at + name.len() - 1] = b'x';
+            }
+        }
+        std::fs::write(&file, bytes).unwrap();
+        let without = Programs::read(Some(&file)).unwrap();
+        assert!(without.tunable() && !without.scans());
+        let error = without.require_scan("mine").unwrap_err();
+        assert_eq!(error.code(), 2);
+        assert!(error.to_string().contains("policy mine needs"), "{error}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod skeleton {
 
 pub use skeleton::types::{
     bpf_mthp_flags as Flags, bpf_mthp_reason as ReasonNumber, mthp_abi as Abi, mthp_bind as Bind,
-    mthp_decision as Decision, mthp_event as Event, mthp_explained as Explained,
+    mthp_decision as Decision, mthp_event as Event, mthp_explained as Explained, mthp_own as Own,
     mthp_record as Record, mthp_rule as RuleNumber, mthp_tunables as Tunables, mthp_walk as Walk,
 };
 
@@ -91,6 +91,9 @@ pub fn set_text(bytes: &mut [u8], text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::btf::Btf;
+    use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
+
     use super::*;
 
     #[test]
@@ -129,16 +132,62 @@ mod tests {
         assert_eq!((ALL_ORDERS, NO_LIMIT, NO_CAP), (!1, !0, 63));
     }
 
-    /// A layout that changes without its number would be read as another.
+    /// Each member with its place, and each number that has a name.
+    fn layout() -> String {
+        let btf = Btf::from_raw("mthp", OBJECT).unwrap().unwrap();
+        let mut text = String::new();
+        for name in [
+            "mthp_tunables",
+            "mthp_decision",
+            "mthp_record",
+            "mthp_event",
+            "mthp_explained",
+            "mthp_walk",
+        ] {
+            let of: Struct<'_> = btf.type_by_name(name).unwrap();
+            for member in of.iter() {
+                let MemberAttr::Normal { offset } = member.attr else {
+                    panic!("{name} has bits");
+                };
+                let member = member.name.unwrap().to_string_lossy();
+                text += &format!("{name}.{member} {}\n", offset / 8);
+            }
+        }
+        for name in ["mthp_rule", "mthp_bind", "mthp_own"] {
+            let of: Enum<'_> = btf.type_by_name(name).unwrap();
+            for member in of.iter() {
+                let name = member.name.unwrap().to_string_lossy();
+                text += &format!("{name} {}\n", member.value);
+            }
+        }
+        text
+    }
+
+    /// FNV-1a.
+    fn digest(text: &str) -> u64 {
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    }
+
+    /// A layout that changes without its number would be read as another.  What a member means
+    /// is in no type information: count up for that, too.
     #[test]
     fn a_layout_has_its_number() {
-        let sizes = (
-            size_of::<Tunables>(),
-            size_of::<Event>(),
-            size_of::<Explained>(),
-            size_of::<Walk>(),
+        let layout = layout();
+        assert!(layout.contains("mthp_tunables.rules 44\n"), "{layout}");
+        let written = (11, 0x2dfb_ca88_22c3_b9b6);
+        assert_eq!(
+            (ABI.0 & 0xff, digest(&layout)),
+            written,
+            "count MTHP_ABI up in bpf/abi.h, then write both down here:\n{layout}"
         );
-        let what = "count MTHP_ABI up in bpf/abi.h, then write both down here";
-        assert_eq!((ABI.0 & 0xff, sizes), (10, (160, 272, 552, 32)), "{what}");
+    }
+
+    #[test]
+    fn two_that_change_places_are_another_layout() {
+        let swapped = layout().replace("count_machine 152\n", "spare_cache 152\n");
+        let swapped = swapped.replace("spare_cache 156\n", "count_machine 156\n");
+        assert_ne!(digest(&swapped), digest(&layout()));
     }
 }

@@ -8,4 +8,5 @@ pub mod orders;
 pub mod policy;
 pub mod reason;
 pub mod rule;
+pub mod sentences;
 pub mod units;

@@ -28,7 +28,7 @@ pub enum Unit {
     Number,
     /// `16`; one less inside, as the programs mask instead of dividing.
     PowerOfTwo,
-    /// `1` or `0`.
+    /// `1` or `0`; `true` and `false` are the same.
     Switch,
     /// `64K`, or `fault=64K,swapin=4K`.
     Caps,
@@ -68,8 +68,8 @@ pub struct Opt {
     pub help: &'static str,
     /// The rules that it belongs to; none: to all of them.
     pub rules: &'static [Rule],
-    /// For measuring alone: given by `--set`, and in no user's help.
-    pub lab: bool,
+    /// For measuring alone, and so in no user's help: `--set` gives it.
+    pub measuring: bool,
     field: Field,
 }
 
@@ -89,7 +89,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "Stall of all tasks within one window that is high pressure; at most the window. \
                Lower: reacts to shorter stalls, with fewer large folios",
         rules: &[Rule::Pressure],
-        lab: false,
+        measuring: false,
         field: Field::U64(|t| &mut t.threshold_ns),
     },
     Opt {
@@ -101,7 +101,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "Time over which stall is measured, and interval of the scan. Longer: decisions \
                change later and less often",
         rules: &[Rule::Pressure],
-        lab: false,
+        measuring: false,
         field: Field::U64(|t| &mut t.window_ns),
     },
     Opt {
@@ -113,7 +113,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "Anon+shmem below which a cgroup is small and its faults get base pages; 0 turns \
                the rule off. Higher: less waste in small services, large folios come later",
         rules: &[Rule::Small],
-        lab: false,
+        measuring: false,
         field: Field::U64(|t| &mut t.min_memory),
     },
     Opt {
@@ -125,7 +125,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "Memory that large folios may waste in one process before its faults get base \
                pages; 0 turns the rule off. Lower: less waste, fewer large folios",
         rules: &[Rule::Sparse],
-        lab: false,
+        measuring: false,
         field: Field::U64(|t| &mut t.sparse_bytes),
     },
     Opt {
@@ -138,7 +138,7 @@ pub static OPTIONS: [Opt; 15] = [
                left counts. With the rule sparse, a limit below which all fits does not, unless this is 0. \
                Higher: large folios up to closer to a limit",
         rules: &[Rule::Room],
-        lab: false,
+        measuring: false,
         field: Field::U32(|t| &mut t.limit_share),
     },
     Opt {
@@ -150,7 +150,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "One folio may take 1/K of the room that the nearest limit, or the machine, has \
                left. Higher: folios get smaller earlier",
         rules: &[Rule::Room],
-        lab: false,
+        measuring: false,
         field: Field::U64(|t| &mut t.room_factor),
     },
     Opt {
@@ -162,7 +162,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "Of the machine, only the NUMA nodes of the cgroup's cpuset count. For policies \
                without the rule pressure, which would not see a full node",
         rules: &[Rule::Room],
-        lab: false,
+        measuring: false,
         field: Field::U32(|t| &mut t.count_nodes),
     },
     Opt {
@@ -174,7 +174,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "Largest folio, for all reasons or by reason: fault=64K,swapin=4K,khugepaged=2M,\
                collapse=2M,reclaim=2M; or none. Lower: smaller folios",
         rules: &[Rule::Cap],
-        lab: false,
+        measuring: false,
         field: Field::Orders(|t| &mut t.cap),
     },
     Opt {
@@ -186,10 +186,10 @@ pub static OPTIONS: [Opt; 15] = [
         help: "What every rule binds in addition: advised (MADV_HUGEPAGE memory; without it, it \
                gets what the cgroup can hold), collapse (MADV_COLLAPSE); or none",
         rules: &[],
-        lab: false,
+        measuring: false,
         field: Field::U32(|t| &mut t.bind.0),
     },
-    // Not in the list: who adds to that would leave this out.
+    // Not in that list: `--bind advised` would take khugepaged out of it.
     Opt {
         name: "bind-khugepaged",
         value_name: "0|1",
@@ -199,7 +199,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "small and sparse bind khugepaged, too; the other rules do anyway. 0: it may fill \
                small and sparse cgroups with huge pages",
         rules: &[Rule::Small, Rule::Sparse],
-        lab: false,
+        measuring: false,
         field: Field::U32(|t| &mut t.bind_khugepaged),
     },
     Opt {
@@ -211,7 +211,7 @@ pub static OPTIONS: [Opt; 15] = [
         help: "Most calm windows in a row before high pressure ends. It takes one at first, and \
                twice as many each time pressure soon returns. 1: neither back-off nor hysteresis",
         rules: &[Rule::Pressure],
-        lab: true,
+        measuring: true,
         field: Field::U32(|t| &mut t.max_hold),
     },
     Opt {
@@ -222,8 +222,8 @@ pub static OPTIONS: [Opt; 15] = [
         default: "16",
         help: "Requests of a cgroup between two samples of its process, limits, page cache and \
                the machine; a power of two",
-        rules: &[],
-        lab: true,
+        rules: &[Rule::Small, Rule::Sparse, Rule::Room],
+        measuring: true,
         field: Field::U32(|t| &mut t.sample_mask),
     },
     Opt {
@@ -234,7 +234,7 @@ pub static OPTIONS: [Opt; 15] = [
         default: "1",
         help: "The machine is the root's limit",
         rules: &[Rule::Room],
-        lab: true,
+        measuring: true,
         field: Field::U32(|t| &mut t.count_machine),
     },
     Opt {
@@ -245,7 +245,7 @@ pub static OPTIONS: [Opt; 15] = [
         default: "1",
         help: "Page cache that reclaim would drop first is room",
         rules: &[Rule::Room],
-        lab: true,
+        measuring: true,
         field: Field::U32(|t| &mut t.spare_cache),
     },
     Opt {
@@ -256,7 +256,7 @@ pub static OPTIONS: [Opt; 15] = [
         default: "0",
         help: "Stall of some tasks counts as pressure, and not only that of all",
         rules: &[Rule::Pressure],
-        lab: true,
+        measuring: true,
         field: Field::U32(|t| &mut t.some_stall),
     },
 ];
@@ -383,6 +383,11 @@ fn read(unit: Unit, text: &str) -> Result<u64, String> {
             u64::try_from(nanos).map_err(|_| "is too large".to_owned())
         }
         Unit::Size => units::size(text),
+        Unit::Switch => match text {
+            "0" | "false" => Ok(0),
+            "1" | "true" => Ok(1),
+            _ => Err(format!("has '{text}': it must be 0 or 1")),
+        },
         _ => text
             .parse()
             .map_err(|_| format!("has '{text}', which is no number")),
@@ -405,59 +410,6 @@ fn set(bits: &[(&str, Bind)], text: &str) -> Result<u64, String> {
 fn names(bits: &'static [(&'static str, Bind)], value: u64) -> Vec<&'static str> {
     let on = bits.iter().filter(|(_, bit)| value & u64::from(bit.0) != 0);
     on.map(|(name, _)| *name).collect()
-}
-
-/// The stall that counts: of all tasks, or of some.
-pub fn stall(tunables: &Tunables) -> &'static str {
-    if tunables.some_stall == 0 {
-        "full"
-    } else {
-        "some"
-    }
-}
-
-/// Whether large folios are given up to a limit while all fits below it: `mthp_never_fits()` of `bpf/decide.h`.
-fn what_fits_is_given(t: &Tunables) -> bool {
-    let seen = Rules(t.rules).has(Rule::Sparse) && t.sparse_bytes != 0;
-    t.takes_back != 0 && t.limit_share != 0 && seen
-}
-
-/// A rule in words, with `{names}` of options in the place of their values; `None` for a cap that there is not.
-pub fn sentence(rule: Rule, t: &Tunables) -> Option<String> {
-    let empty = if t.bind_khugepaged != 0 {
-        "base pages on fault and by khugepaged"
-    } else {
-        "base pages on fault"
-    };
-    Some(match rule {
-        Rule::Pressure => format!(
-            "base pages from {{threshold}} of {} stall in {{window}}; {}",
-            stall(t),
-            if t.max_hold == 1 {
-                "ends after one calm window"
-            } else {
-                "ends after 1 to {max-hold} calm windows"
-            }
-        ),
-        Rule::Small if t.min_memory == 0 => "off".to_owned(),
-        Rule::Small => format!("{empty} below {{min-memory}} of anon+shmem"),
-        Rule::Sparse if t.sparse_bytes == 0 => "off".to_owned(),
-        Rule::Sparse => format!(
-            "{empty} for a process that fills less than half of the memory it spans, \
-             if that wastes {{sparse-waste}}"
-        ),
-        Rule::Room => format!(
-            "a folio may take 1/{{room-factor}} of what a limit or the machine has left, once \
-             {{limit-share}}% of it is in use{}",
-            if what_fits_is_given(t) {
-                "; a limit below which all fits is none"
-            } else {
-                ""
-            }
-        ),
-        Rule::Cap if t.cap[1..].iter().all(|cap| *cap == abi::NO_CAP) => return None,
-        Rule::Cap => "at most {cap}".to_owned(),
-    })
 }
 
 /// The rule that brings the scan: it is loaded, and PSI needed, for policies that have it.
@@ -547,6 +499,18 @@ fn filled(policy: &Policy, given: &Values, machine: Tunables) -> Result<Tunables
         rules: policy.rules.0,
         ..machine
     };
+    // The kernel keeps no more of it, and two that begin alike would look like one.
+    let longest = t.policy.len() - 1;
+    if policy.name.len() > longest {
+        return Err(Mistake {
+            line: None,
+            what: format!(
+                "the policy's name {} has {} bytes, of {longest} at most: give the file a shorter one",
+                policy.name,
+                policy.name.len()
+            ),
+        });
+    }
     abi::set_text(&mut t.policy, &policy.name);
     for option in &OPTIONS {
         let value = given.of(option).or_else(|| policy.values.of(option));
@@ -606,6 +570,12 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), Mistake> {
             return Err(mistake(&[option.name], what));
         }
     }
+    if t.count_nodes != 0 && t.count_machine == 0 {
+        let what = "count-nodes is for the machine, which count-machine 0 leaves out: \
+                    give count-nodes 0, too"
+            .to_owned();
+        return Err(mistake(&["count-nodes", "count-machine"], what));
+    }
     // Only the scan sees memory without its page cache, and what a process has left behind.
     let mut scanned = [Rule::Small, Rule::Sparse].into_iter();
     let unscanned = scanned.find(|rule| policy.rules.has(*rule) && !policy.rules.has(SCANS));
@@ -629,7 +599,8 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// The defaults of the table, with every rule on: what the unit tests of the programs start from.
+/// The defaults of the table, with every rule on: for programs that obey no policy, and what the
+/// unit tests start from.
 ///
 /// # Errors
 /// None: a test reads every default.
@@ -714,6 +685,7 @@ mod tests {
             ("sample-every", "8192"),
             ("count-machine", "2"),
             ("spare-cache", "yes"),
+            ("spare-cache", "True"),
         ] {
             assert!(parse(name, text).is_err(), "{name} {text}");
         }
@@ -749,6 +721,12 @@ mod tests {
             let bound = given(&[("bind", more)]).unwrap();
             assert_eq!(bound.bind_khugepaged, 1, "{more} leaves it bound");
         }
+        let nodes = [("count-nodes", "1"), ("count-machine", "0")];
+        assert!(given(&nodes[..1]).is_ok() && given(&nodes[1..]).is_ok());
+        assert!(given(&nodes).unwrap_err().what.contains("leaves out"));
+        let words = [("count-nodes", "true"), ("bind-khugepaged", "false")];
+        let t = given(&words).unwrap();
+        assert_eq!((t.count_nodes, t.bind_khugepaged), (1, 0));
         let last = given(&[("min-memory", "1M"), ("min-memory", "2M")]).unwrap();
         assert_eq!(last.min_memory, 2 << 20, "the last one counts");
     }
@@ -784,11 +762,21 @@ mod tests {
             assert!(tunables(&with_every_rule(), &values, &X86).is_ok());
             refused += 1;
         }
-        assert_eq!(
-            refused,
-            OPTIONS.len() - 2,
-            "bind and sample-every are everybody's"
-        );
+        assert_eq!(refused, OPTIONS.len() - 1, "bind is everybody's");
+    }
+
+    /// `status` has no more of a name than the kernel keeps.
+    #[test]
+    fn a_name_is_not_cut() {
+        let named = |length: usize| {
+            let policy = Policy {
+                name: "n".repeat(length),
+                ..with_every_rule()
+            };
+            tunables(&policy, &Values::default(), &X86)
+        };
+        assert_eq!(abi::text(&named(39).unwrap().policy), "n".repeat(39));
+        assert!(named(40).unwrap_err().what.contains("40 bytes, of 39"));
     }
 
     /// Every set of rules is either whole, or refused by name.

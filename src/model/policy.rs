@@ -98,7 +98,7 @@ impl Policy {
                 _ => {
                     let option =
                         Opt::named(name).ok_or_else(|| mistake(key.span().start, unknown(name)))?;
-                    let text = written(option.unit, value).map_err(wrong)?;
+                    let text = written(option, value).map_err(wrong)?;
                     let value = option.parse(&text).map_err(|what| wrong((at, what)))?;
                     policy.values.add_from(option, value, line(at));
                 }
@@ -155,45 +155,73 @@ fn rules(value: &Spanned<DeValue<'_>>) -> Result<Rules, Misplaced> {
 }
 
 /// A value as it would stand on the command line.  Each unit takes what TOML has for it, and
-/// nothing else: a boolean is no number.
-fn written(unit: Unit, value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
-    match (unit, value.get_ref()) {
-        (Unit::Switch, DeValue::Boolean(on)) => Ok(u8::from(*on).to_string()),
-        (Unit::Set(_), DeValue::Array(items)) if items.is_empty() => Ok("none".to_owned()),
+/// nothing else: a boolean is no number.  The parts of a list or table may stand on lines of
+/// their own, so each is read by itself.
+fn written(option: &Opt, value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
+    let part = |at: usize, text: String| match option.parse(&text) {
+        Ok(_) => Ok(text),
+        Err(what) => Err((at, what)),
+    };
+    let parts: Vec<String> = match (option.unit, value.get_ref()) {
+        (Unit::Switch, DeValue::Boolean(on)) => return Ok(on.to_string()),
         (Unit::Set(_), DeValue::Array(items)) => {
             let name = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
-                DeValue::String(name) => Ok(name.to_string()),
-                other => {
-                    let what = format!("must be a list of names: {}", other.type_str());
-                    Err((item.span().start, what))
-                }
+                DeValue::String(name) => part(item.span().start, name.to_string()),
+                _ => Err(another(option, item)),
             };
-            let names: Result<Vec<_>, _> = items.iter().map(name).collect();
-            Ok(names?.join(","))
+            items.iter().map(name).collect::<Result<_, _>>()?
         }
-        (Unit::Caps, DeValue::Table(table)) if table.is_empty() => Ok("none".to_owned()),
         (Unit::Caps, DeValue::Table(table)) => {
+            let mut pairs: Vec<_> = table.iter().collect();
+            pairs.sort_by_key(|(key, _)| key.span().start);
             let pair = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
-                let key: &std::borrow::Cow<'_, str> = key.get_ref();
-                plain(value).map(|value| format!("{key}={value}"))
+                let name: &std::borrow::Cow<'_, str> = key.get_ref();
+                part(
+                    key.span().start,
+                    format!("{name}={}", plain(option, value)?),
+                )
             };
-            let pairs: Result<Vec<_>, _> = table.iter().map(pair).collect();
-            Ok(pairs?.join(","))
+            pairs.into_iter().map(pair).collect::<Result<_, _>>()?
         }
-        _ => plain(value),
+        _ => return plain(option, value),
+    };
+    match parts.as_slice() {
+        [] => Ok("none".to_owned()),
+        parts => Ok(parts.join(",")),
     }
 }
 
 /// A text or a whole number, in whatever base it stands.
-fn plain(value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
-    let wrong = |what: String| (value.span().start, what);
+fn plain(option: &Opt, value: &Spanned<DeValue<'_>>) -> Result<String, Misplaced> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
         DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
             .map(|number| number.to_string())
-            .map_err(|_| wrong(format!("has '{number}', which is too large"))),
-        other => Err(wrong(format!("is no value: {}", other.type_str()))),
+            .map_err(|_| {
+                let what = format!("has '{number}', which is too large");
+                (value.span().start, what)
+            }),
+        _ => Err(another(option, value)),
     }
+}
+
+/// It is of another kind than the option's values.
+fn another(option: &Opt, value: &Spanned<DeValue<'_>>) -> Misplaced {
+    let wanted = match option.unit {
+        Unit::Time => "a text like '100ms'",
+        Unit::Size => "a text like '16M'",
+        Unit::Percent | Unit::Number | Unit::PowerOfTwo => "a whole number",
+        Unit::Switch => "true or false",
+        Unit::Caps => "a size, or a table of a size for each reason",
+        Unit::Set(_) => "a list of names",
+    };
+    let kind = value.get_ref().type_str();
+    let article = match kind.starts_with(['a', 'i']) {
+        true => "an",
+        false => "a",
+    };
+    let what = format!("must be {wanted}, and has {article} {kind}");
+    (value.span().start, what)
 }
 
 #[cfg(test)]
@@ -279,7 +307,7 @@ mod tests {
             (
                 "about = 'x'\nrules = ['cap']\nwindow = 1.5",
                 3,
-                "window is no value",
+                "window must be a text like '100ms', and has a float",
             ),
             (
                 "about = 'x'\nrules = ['cap']\ncap = { fault = '5K' }",
@@ -296,6 +324,31 @@ mod tests {
                 "about = 'x'\nrules = ['cap']\nzeal = 1\nalpha = 1",
                 3,
                 "'zeal' is no option",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\nbind = [\n 'advised',\n 'swapin',\n]",
+                5,
+                "bind has 'swapin'",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\n[cap]\nfault = '64K'\nswapin = '5K'",
+                5,
+                "cap has the size '5K'",
+            ),
+            (
+                "about = 'x'\nrules = ['cap']\n[cap]\nfault = '64K'\nmagic = '4K'",
+                5,
+                "cap has an unknown reason 'magic'",
+            ),
+            (
+                "about = 'x'\nrules = ['room']\nroom-factor = true",
+                3,
+                "room-factor must be a whole number, and has a boolean",
+            ),
+            (
+                "about = 'x'\nrules = ['room']\nspare-cache = []",
+                3,
+                "spare-cache must be true or false, and has an array",
             ),
             ("about = 'x'\nrules = []", 2, "rules is missing"),
             ("about = 'x'\nrules = [", 2, ""),

@@ -55,16 +55,12 @@ pub fn percent(share: u64) -> u64 {
 /// result beyond 64 bits.
 pub fn size(text: &str) -> Result<u64, String> {
     let (number, suffix) = split(text)?;
-    let unit = suffix
-        .strip_suffix("iB")
-        .or(suffix.strip_suffix('B'))
-        .unwrap_or(suffix);
-    let shift = match unit {
-        "" if suffix.is_empty() || suffix == "B" => 0,
-        "K" | "k" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
+    let shift = match suffix {
+        "" | "B" => 0,
+        "K" | "k" | "KB" | "kB" | "KiB" | "kiB" => 10,
+        "M" | "MB" | "MiB" => 20,
+        "G" | "GB" | "GiB" => 30,
+        "T" | "TB" | "TiB" => 40,
         _ => return Err(format!("has an unknown unit '{suffix}': use K, M, G or T")),
     };
     number

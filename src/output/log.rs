@@ -257,7 +257,7 @@ mod tests {
             now.decided[reason as usize] = Decided {
                 orders,
                 rule,
-                pad: 0,
+                room_factor: 0,
             };
         }
         Event {
@@ -353,6 +353,18 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_on_the_page() {
+        for line in [
+            decision(&event(), "/redis"),
+            attached(),
+            detached(End::Signal, Some("SIGINT"), None),
+        ] {
+            let value = serde_json::to_value(&line).unwrap();
+            assert_eq!(crate::output::print::undocumented(&value), [""; 0]);
+        }
+    }
+
+    #[test]
     fn what_is_unknown_is_null() {
         let line = decision(&free(), "/");
         let value: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
@@ -363,9 +375,8 @@ mod tests {
         assert!(printed(&line, false).ends_with("/: all -> all (no rule narrows)\n"));
     }
 
-    #[test]
-    fn the_first_and_the_last_line_name_the_setting() {
-        let attached = Line::Attached {
+    fn attached() -> Line {
+        Line::Attached {
             t_ms: 1,
             what: Source {
                 policy: Some("default".to_owned()),
@@ -377,9 +388,13 @@ mod tests {
             load_ms: 200,
             thp: Some("always".to_owned()),
             setting: "transparent_hugepage/enabled is always".to_owned(),
-        };
+        }
+    }
+
+    #[test]
+    fn the_first_and_the_last_line_name_the_setting() {
         assert_eq!(
-            printed(&attached, false),
+            printed(&attached(), false),
             "[    0.001] policy default attached to /redis (cgroup 5, link 3); \
              transparent_hugepage/enabled is always\n"
         );

@@ -26,3 +26,62 @@ pub fn print<T: Serialize>(
     };
     written.map_err(|source| Error::Output { source })
 }
+
+/// Keys of an answer that docs/use.md does not have.
+#[cfg(test)]
+pub fn undocumented(answer: &serde_json::Value) -> Vec<String> {
+    /// What these have inside is told elsewhere: options, reasons, files of the kernel.
+    const LEAVES: [&str; 7] = [
+        "settings",
+        "options",
+        "orders",
+        "asked",
+        "narrowed",
+        "neighbours",
+        "features",
+    ];
+    fn keys(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+            serde_json::Value::Object(pairs) => {
+                for (key, value) in pairs {
+                    found.push(key.clone());
+                    if !LEAVES.contains(&key.as_str()) {
+                        keys(value, found);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let page = include_str!("../../docs/use.md");
+    let section = page.split("\n## JSON\n").nth(1).unwrap_or_default();
+    let named = |key: &str| {
+        // Every other part is between backticks; `policies[].settings` has two keys.
+        let spans = section.split('`').skip(1).step_by(2);
+        spans
+            .flat_map(|span| span.split('.'))
+            .any(|name| name.trim_end_matches("[]") == key)
+    };
+    let mut found = Vec::new();
+    keys(answer, &mut found);
+    found.sort();
+    found.dedup();
+    found.retain(|key| !named(key));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_the_page_lacks_is_found() {
+        let answer = json!({"policy": 1, "level": [{"limit": 1, "magic": {"level": 2}}]});
+        assert_eq!(undocumented(&answer), ["magic"]);
+        let inside = json!({"settings": {"magic": 1}});
+        assert_eq!(undocumented(&inside), [""; 0]);
+    }
+}

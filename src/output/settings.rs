@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::model::abi::{Bind, Tunables};
-use crate::model::options::{self, OPTIONS, Opt, Unit};
+use crate::model::options::{OPTIONS, Opt, Unit};
 use crate::model::rule::Rules;
+use crate::model::sentences::{Sentence, sentence};
 
 /// Each option with its value, by name and unit.
 #[derive(Debug, Serialize)]
@@ -41,17 +42,17 @@ fn filled(sentence: &str, tunables: &Tunables) -> String {
     text
 }
 
-/// Options that no sentence names, where they are not as usual.
+/// Options that no sentence says, where they are not as usual.
 fn unsaid(tunables: &Tunables) -> Vec<String> {
     let rules = Rules(tunables.rules);
-    let said: String = rules
+    let sentences: Vec<Sentence> = rules
         .iter()
-        .filter_map(|rule| options::sentence(rule, tunables))
+        .filter_map(|rule| sentence(rule, tunables))
         .collect();
     let unsaid = OPTIONS.iter().filter(|option| {
-        let place = format!("{{{}}}", option.name);
+        let said = sentences.iter().any(|one| one.says(option.name));
         // What is bound besides has its own line.
-        !said.contains(&place) && !matches!(option.unit, Unit::Set(_)) && option.belongs_to(rules)
+        !said && !matches!(option.unit, Unit::Set(_)) && option.belongs_to(rules)
     });
     unsaid
         .map(|option| (option, option.shown(tunables)))
@@ -67,27 +68,27 @@ fn unsaid(tunables: &Tunables) -> Vec<String> {
 /// If it cannot be written.
 pub fn text(tunables: &Tunables, out: &mut impl Write) -> io::Result<()> {
     for rule in Rules(tunables.rules).iter() {
-        if let Some(sentence) = options::sentence(rule, tunables) {
-            let sentence = filled(&sentence, tunables);
-            writeln!(out, "  {:10} {sentence}", format!("{}:", rule.name()))?;
+        if let Some(sentence) = sentence(rule, tunables) {
+            let text = filled(&sentence.text, tunables);
+            writeln!(out, "  {:10} {text}", format!("{}:", rule.name()))?;
         }
     }
     let unsaid = unsaid(tunables);
     if !unsaid.is_empty() {
         writeln!(out, "  {:10} {}", "also:", unsaid.join(", "))?;
     }
-    let also = [
+    let more = [
         (Bind::MTHP_BIND_ADVISED, "MADV_HUGEPAGE memory"),
         (Bind::MTHP_BIND_COLLAPSE, "MADV_COLLAPSE"),
     ];
-    let also: Vec<&str> = also
+    let bound: Vec<&str> = more
         .iter()
         .filter_map(|(bit, what)| binds(tunables, *bit).then_some(*what))
         .collect();
-    if also.is_empty() {
+    if bound.is_empty() {
         return Ok(());
     }
-    writeln!(out, "  all rules bind {} as well", also.join(" and "))
+    writeln!(out, "  all rules bind {} as well", bound.join(" and "))
 }
 
 fn binds(tunables: &Tunables, what: Bind) -> bool {
@@ -97,7 +98,9 @@ fn binds(tunables: &Tunables, what: Bind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::options::{self, Values};
     use crate::model::orders::Sizes;
+    use crate::model::policy::Policy;
     use crate::model::rule::Rule;
 
     fn tunables() -> Tunables {
@@ -166,7 +169,7 @@ mod tests {
     #[test]
     fn sentences_name_options() {
         for rule in Rule::ALL {
-            let sentence = options::sentence(
+            let sentence = sentence(
                 rule,
                 &Tunables {
                     cap: [4; 6],
@@ -174,12 +177,58 @@ mod tests {
                 },
             )
             .unwrap();
-            for name in sentence.split('{').skip(1) {
+            for name in sentence.text.split('{').skip(1) {
                 let name = name.split('}').next().unwrap();
                 assert!(
                     Opt::named(name).is_some_and(|o| o.rules.contains(&rule)),
                     "{name}"
                 );
+            }
+        }
+    }
+
+    /// Every option that is not as usual shows: in a sentence, or in the line of the others, and
+    /// not in both.
+    #[test]
+    fn every_value_shows_once() {
+        let cap = ["cap", "64K"];
+        let shown = |words: &[[&str; 2]]| {
+            let mut values = Values::default();
+            for [name, text] in words {
+                let option = Opt::named(name).unwrap();
+                values.add(option, option.parse(text).unwrap());
+            }
+            let policy = Policy {
+                rules: Rule::ALL.into_iter().collect(),
+                ..Policy::default()
+            };
+            let x86 = Sizes {
+                orders: 0x3fc,
+                page_shift: 12,
+            };
+            let all = printed(&options::tunables(&policy, &values, &x86).unwrap());
+            let (also, sentences): (Vec<_>, Vec<_>) = all
+                .lines()
+                .map(str::to_owned)
+                .partition(|line| line.starts_with("  also: "));
+            (sentences, also)
+        };
+        let usual = shown(&[cap]);
+        for option in &OPTIONS {
+            let others: &[&str] = match option.unit {
+                Unit::Caps => &["4K"],
+                Unit::Set(_) => &["advised", "collapse"],
+                Unit::Time => &["200ms"],
+                Unit::Size => &["0", "1M"],
+                Unit::Switch if option.default == "0" => &["1"],
+                Unit::Switch => &["0"],
+                _ => &["1", "2"],
+            };
+            for other in others {
+                let with = shown(&[cap, [option.name, other]]);
+                let said = with.0 != usual.0;
+                let listed = with.1.iter().any(|line| line.contains(option.name));
+                assert!(said != listed, "{} {other}: {with:?}", option.name);
             }
         }
     }

@@ -5,12 +5,11 @@
 use serde::Serialize;
 
 use crate::kernel::cgroup::Names;
-use crate::model::abi::Bind;
-use crate::model::abi::{NO_LIMIT, Record, Tunables};
+use crate::model::abi::{Bind, NO_LIMIT, Record, Tunables};
 use crate::model::caps::Caps;
-use crate::model::options::stall;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::Rule;
+use crate::model::sentences::stall;
 use crate::model::units::{show_duration, show_size};
 
 /// The level of the tree that leaves the least room.
@@ -107,10 +106,10 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
         ),
         Rule::Sparse => "a process fills less than half of the memory it spans".to_owned(),
         Rule::Room => format!(
-            "{} left below {}, a folio may take 1/{}",
+            "{} left below {}, {}",
             show_size(record.room_bytes),
             level.map_or_else(|| "the nearest limit".to_owned(), Level::text),
-            t.room_factor
+            shares(record)
         ),
         Rule::Cap => {
             let bound = t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 != 0;
@@ -119,6 +118,26 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
                 Caps::of_orders(t.cap, t.page_shift).text(bound)
             )
         }
+    }
+}
+
+/// What of the room one folio may take, by the factors that were applied where that rule decided.
+fn shares(record: &Record) -> String {
+    let factor = |reason: Reason| {
+        let decided = record.decided[reason as usize];
+        (Rule::of(decided.rule) == Some(Rule::Room)).then_some(decided.room_factor)
+    };
+    let new = Reason::ALL.into_iter().filter(|r| *r != Reason::Reclaim);
+    let new = new.filter_map(factor).max();
+    let used = factor(Reason::Reclaim).filter(|used| new != Some(*used));
+    let said = [("a folio may take", new), ("one in use", used)];
+    let said: Vec<String> = said
+        .iter()
+        .filter_map(|(what, factor)| Some(format!("{what} 1/{}", (*factor)?)))
+        .collect();
+    match (new, said.as_slice()) {
+        (None, [used]) => used.replace("one in use", "a folio in use may take"),
+        (_, said) => said.join(", "),
     }
 }
 
@@ -180,6 +199,7 @@ mod tests {
             // As many rules as reasons, from 1 on.
             record.decided[rule as usize] = Decision {
                 rule: RuleNumber(rule as u32),
+                room_factor: 1024,
                 ..Decision::default()
             };
         }
@@ -222,6 +242,30 @@ mod tests {
             said[0].ends_with("ends after 8 calm windows, 3 so far"),
             "{said:?}"
         );
+    }
+
+    /// Reclaim asks by another K; what was applied is in the record.
+    #[test]
+    fn each_share_is_the_one_that_was_applied() {
+        let by_room = |reasons: &[(Reason, u32)]| {
+            let mut record = Record::default();
+            for &(reason, room_factor) in reasons {
+                record.decided[reason as usize] = Decision {
+                    orders: 0,
+                    rule: RuleNumber(Rule::Room as u32),
+                    room_factor,
+                };
+            }
+            shares(&record)
+        };
+        let (fault, reclaim) = (Reason::Fault, Reason::Reclaim);
+        assert_eq!(by_room(&[(fault, 64)]), "a folio may take 1/64");
+        assert_eq!(
+            by_room(&[(fault, 1024), (Reason::Swapin, 1024), (reclaim, 16)]),
+            "a folio may take 1/1024, one in use 1/16"
+        );
+        assert_eq!(by_room(&[(fault, 8), (reclaim, 8)]), "a folio may take 1/8");
+        assert_eq!(by_room(&[(reclaim, 16)]), "a folio in use may take 1/16");
     }
 
     #[test]

@@ -11,8 +11,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use mthp_ext::model::abi;
-
 use super::{Group, PATIENCE};
 
 /// A command of mthp_ext.
@@ -59,7 +57,7 @@ pub fn attached() -> usize {
 }
 
 /// The headroom rule alone, and early.
-pub const K64: [&str; 8] = [
+pub const K64: [&str; 10] = [
     "--policy",
     "headroom",
     "--room-factor",
@@ -67,6 +65,8 @@ pub const K64: [&str; 8] = [
     "--limit-share",
     "0",
     // The guest itself is too small for 1024 and no share.
+    "--count-nodes",
+    "0",
     "--set",
     "count-machine=0",
 ];
@@ -81,22 +81,6 @@ pub const SELDOM: [&str; 6] = [
     "--set",
     "count-machine=0",
 ];
-
-/// The built-in object with other names in the place of these: nobody finds what they name.
-pub fn object_without(names: &[&str]) -> Vec<u8> {
-    let mut object = abi::OBJECT.to_vec();
-    for name in names {
-        let places = 0..object.len() - name.len();
-        let found: Vec<usize> = places
-            .filter(|&at| object[at..].starts_with(name.as_bytes()))
-            .collect();
-        assert!(!found.is_empty(), "the object has {name}");
-        for at in found {
-            object[at + name.len() - 1] = b'x';
-        }
-    }
-    object
-}
 
 /// A running `mthp_ext run --json`.  Dropped: killed.
 pub struct Ext {
