@@ -171,8 +171,9 @@ def _bench_khugepaged(_: argparse.Namespace) -> int:
 
 
 def _vm(args: argparse.Namespace) -> int:
-    from lab import accel, setup, vm
+    from lab import setup, vm
     from lab.kernel import build
+    from lab.vm import accel
 
     setup.ensure(setup.Need.VM)
     kernel = args.kernel or build.ensure().image

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lab import initramfs, programs, results, setup, vm
+from lab import programs, results, setup, vm
 from lab.bench import execute, software, walks
 from lab.bench.arms import ARM, Arm
 from lab.bench.cell import Cell
@@ -25,6 +25,7 @@ from lab.kernel import build
 from lab.paths import RESULTS
 from lab.report import svg
 from lab.report.parts import environment_section, grid
+from lab.vm import initramfs
 
 ARMS = [ARM[key] for key in ("always", "never", "only64", "mthp_ext")]
 NAME = "bench-tlb"

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lab import accel, programs, results, setup, vm
+from lab import programs, results, setup, vm
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.kernel.build import Kernel
@@ -13,7 +13,7 @@ from lab.results import Gate
 from lab.testing import guest, tap
 from lab.testing.guest import Selftests
 from lab.testing.result import Status, Suite
-from lab.vm import Mode, Outcome
+from lab.vm import Mode, Outcome, accel
 
 MEMORY_MIB = 2048
 """Of a guest with a kernel for debugging: KASAN takes an eighth of it, kmemleak a record for each object."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import programs, qemu, schedule, vm
+from lab import programs, vm
 from lab.bench import software
 from lab.bench.cell import Cell, digest
 from lab.bench.journal import Journal
@@ -18,6 +18,7 @@ from lab.bench.walks import Tlb
 from lab.errors import Exit
 from lab.tlb import model
 from lab.tlb.model import Model
+from lab.vm import qemu, schedule
 
 NONSENSE = (ValueError, KeyError, TypeError, IndexError)
 """What reading records raises that do not tell a whole story."""
@@ -123,7 +124,7 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         timeout_s=stop_s + vm.GRACE_S,
         stop_s=stop_s,
         name=cell.name,
-        tlb=world.model(cell),
+        plugin=world.model(cell),
         emulator=world.emulator,
     )
 
@@ -190,7 +191,7 @@ def summary(run: Run) -> str:
 
 
 def run_all(cells: Sequence[Cell], world: World, width: int) -> schedule.Finished[Run]:
-    """Runs `cells`, `width` at a time; see lab.schedule.run_all."""
+    """Runs `cells`, `width` at a time; see lab.vm.schedule.run_all."""
     programs.guest()
     progress = schedule.Progress(len(cells))
     try:

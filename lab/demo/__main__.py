@@ -7,14 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-from lab import accel, programs, results, setup, vm
-from lab import schedule as guests
+from lab import programs, results, setup, vm
 from lab.bench.run import Run as SceneRun
 from lab.demo import arrival, cells, gates, metrics, page, schedule, text
 from lab.demo.outcome import Run, Table
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.paths import RESULTS
+from lab.vm import accel
+from lab.vm import schedule as guests
 
 _LIMIT_HELP = f"only this limit; {arrival.KEY}: one that arrives while Redis serves (may repeat)"
 

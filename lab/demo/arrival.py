@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from lab import programs, schedule, vm
+from lab import programs, vm
 from lab.bench import execute, scenarios
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell
@@ -15,6 +15,7 @@ from lab.bench.scenarios import late
 from lab.bench.served import panels
 from lab.bench.spec import Scale
 from lab.results import Gate, gate, unjudged
+from lab.vm import schedule
 
 KEY = "late"
 """Selects it as --limit, and names it in the results file."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lab import programs, vm
-from lab import schedule as guests
 from lab.demo.cells import Cell
 from lab.demo.outcome import Run, read
 from lab.demo.text import stopped
 from lab.errors import Exit
-from lab.schedule import Progress
+from lab.vm import schedule as guests
+from lab.vm.schedule import Progress
 
 Finished = guests.Finished[Run]
 """What came out of a plan."""
@@ -89,7 +89,7 @@ def run_all(
     cells: Sequence[Cell], kernel: Path, mode: vm.Mode, programs_: Programs, width: int, stop_s: float | None = None
 ) -> Finished:
     """Runs `cells`, `width` at a time, each for `stop_s` of wall-clock time at the most (by default its scale's); see
-    lab.schedule.run_all."""
+    lab.vm.schedule.run_all."""
     programs.guest()
     progress = Progress(len(cells))
     try:

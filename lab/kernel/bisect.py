@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import accel, proc, results, vm
+from lab import proc, results, vm
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.kbuild import USERS, Kbuild, touched, warnings
@@ -17,7 +17,8 @@ from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD
-from lab.verdict import Verdict
+from lab.vm import accel
+from lab.vm.verdict import Verdict
 
 _LOGS = BUILD / "log" / "bisect"
 _FRAGMENT = config.DIRECTORY / "small.config"

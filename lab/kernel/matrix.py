@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import accel, results, vm
+from lab import results, vm
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.build import Kernel
@@ -17,6 +17,7 @@ from lab.lock import locked
 from lab.paths import BUILD
 from lab.testing import guest, tap
 from lab.testing.result import Status
+from lab.vm import accel
 
 _LOGS = BUILD / "log" / "config-matrix"
 

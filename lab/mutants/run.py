@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lab import accel, results
+from lab import results
 from lab.errors import Exit, LabError
 from lab.kernel import build, matrix
 from lab.kernel.build import Kernel
@@ -15,7 +15,7 @@ from lab.mutants.patches import Catch, How, Mutant, select
 from lab.testing import guest
 from lab.testing.guest import Selftests
 from lab.testing.result import Status
-from lab.vm import Mode
+from lab.vm import Mode, accel
 
 
 @dataclass

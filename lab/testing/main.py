@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from lab import accel, results, setup, soak
+from lab import results, setup, soak
 from lab.errors import Exit, LabError
 from lab.kernel import build, checkpatch
 from lab.kernel.build import Kernel
@@ -13,6 +13,7 @@ from lab.paths import REPO, documents
 from lab.testing import bench, cost, debug, demo, guest, host, tlb
 from lab.testing import lint as linters
 from lab.testing.result import Status, Suite, Test, total
+from lab.vm import accel
 
 _DETAIL_LINES = 30
 _print_lock = threading.Lock()

@@ -23,13 +23,13 @@ from lab.errors import Exit, LabError
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
 from lab.results import Gate, gate
-from lab.schedule import Finished
 from lab.testing.result import Status, Suite, Test
 from lab.tlb import model
 from lab.tlb.counts import read
 from lab.tlb.geometry import JOINS, Geometry
 from lab.tlb.model import Model
 from lab.vm import Mode
+from lab.vm.schedule import Finished
 
 MIB = 256
 ORDERS = ("random", "sequential", "dependent")
@@ -169,7 +169,7 @@ def _run(kernel: Kernel, guest: Guest, models: Mapping[str, Model]) -> _Seen:
                 cpus=1,
                 mode=Mode.ICOUNT,
                 append="" if guest.levels == 5 else "no5lvl",
-                tlb=replace(models[first], emulator=replace(models[first].emulator, options=tuple(options))),
+                plugin=replace(models[first], emulator=replace(models[first].emulator, options=tuple(options))),
                 name=f"tlb-{guest.name}",
             )
         )

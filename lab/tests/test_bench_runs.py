@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lab import schedule, vm
+from lab import vm
 from lab.bench import execute, readers, run
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell, digest
@@ -25,7 +25,7 @@ from lab.bench.spec import MIB
 from lab.errors import Exit, LabError
 from lab.report.stats import ENOUGH, median_interval, pair_interval
 from lab.tests.bench_runs import CI, HIGH, THREADS, one, records, report
-from lab.vm import Mode
+from lab.vm import Mode, schedule
 
 
 class ReadTest(unittest.TestCase):

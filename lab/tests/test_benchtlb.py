@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from lab import benchtlb, initramfs, results
+from lab import benchtlb, results
 from lab.bench import run, software
 from lab.bench.cell import Cell
 from lab.bench.run import Run
@@ -17,6 +17,7 @@ from lab.errors import Exit, LabError
 from lab.tests.bench_runs import records
 from lab.tests.test_tlb import counted
 from lab.tlb.counts import read
+from lab.vm import initramfs
 
 
 def ran(arm: int, walks: int) -> Run:

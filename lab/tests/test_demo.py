@@ -16,8 +16,8 @@ from lab.demo import gates, metrics, outcome, page, schedule, text
 from lab.demo.cells import ARM, LIMITS, SCALES, Cell, plan
 from lab.demo.outcome import Run, Table
 from lab.errors import Exit, LabError
-from lab.schedule import Progress
 from lab.vm import Mode
+from lab.vm.schedule import Progress
 
 SCALE = SCALES["demo"]
 ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&"}

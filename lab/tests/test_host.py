@@ -15,12 +15,13 @@ from pathlib import Path
 from unittest import mock
 
 import lab.__main__ as front
-from lab import accel, paths, programs, results, setup, space
+from lab import paths, programs, results, setup, space
 from lab.errors import Exit, LabError, of_host
 from lab.kernel import build, source
 from lab.kernel.source import Base
 from lab.paths import REPO
-from lab.qemu import Mode
+from lab.vm import accel
+from lab.vm.qemu import Mode
 
 
 class HostTest(unittest.TestCase):
@@ -175,7 +176,7 @@ class SpaceTest(HostTest):
 
 class KvmTest(HostTest):
     def best(self, device: Path) -> tuple[Mode, str]:
-        with mock.patch("lab.accel._DEVICE", device):
+        with mock.patch("lab.vm.accel._DEVICE", device):
             return accel.best(self.directory / "bzImage")
 
     def test_no_device(self) -> None:
@@ -185,7 +186,7 @@ class KvmTest(HostTest):
         # Its mode would allow it; the container does not.
         device = self.directory / "kvm"
         device.touch(mode=0o666)
-        with mock.patch("lab.accel.os.open", side_effect=PermissionError(errno.EPERM, "Operation not permitted")):
+        with mock.patch("lab.vm.accel.os.open", side_effect=PermissionError(errno.EPERM, "Operation not permitted")):
             self.assertEqual(self.best(device), (Mode.TCG, f"{device} cannot be opened: Operation not permitted"))
 
     def test_a_device_that_opens_is_tried(self) -> None:
@@ -193,10 +194,10 @@ class KvmTest(HostTest):
         device.touch()
         boot.write_text("one\n")
         with (
-            mock.patch("lab.accel._BOOT_ID", boot),
-            mock.patch("lab.accel.cache", return_value=self.directory),
-            mock.patch("lab.accel.qemu.binary", return_value="/bin/true"),
-            mock.patch("lab.accel._probe", return_value=(Mode.KVM, "it booted")) as probe,
+            mock.patch("lab.vm.accel._BOOT_ID", boot),
+            mock.patch("lab.vm.accel.cache", return_value=self.directory),
+            mock.patch("lab.vm.accel.qemu.binary", return_value="/bin/true"),
+            mock.patch("lab.vm.accel._probe", return_value=(Mode.KVM, "it booted")) as probe,
         ):
             self.assertEqual([self.best(device), self.best(device)], [(Mode.KVM, "it booted")] * 2)
         self.assertEqual(probe.call_count, 1)
@@ -211,13 +212,13 @@ class ModeOfKernelTest(HostTest):
             ("# CONFIG_JUMP_LABEL is not set", Mode.TCG, Mode.TCG),
         ):
             kernel.config.write_text(f"{line}\n")
-            with self.subTest(line, best=best), mock.patch("lab.accel.best", return_value=(best, "why")):
+            with self.subTest(line, best=best), mock.patch("lab.vm.accel.best", return_value=(best, "why")):
                 self.assertEqual(accel.of(kernel)[0], wanted)
                 self.assertEqual(accel.of_image(kernel.image)[0], wanted)
 
     def test_one_thread_for_an_image_of_unknown_configuration(self) -> None:
         for best, wanted in ((Mode.TCG, Mode.SINGLE), (Mode.KVM, Mode.KVM)):
-            with mock.patch("lab.accel.best", return_value=(best, "why")):
+            with mock.patch("lab.vm.accel.best", return_value=(best, "why")):
                 self.assertEqual(accel.of_image(self.directory / "bzImage")[0], wanted)
 
 

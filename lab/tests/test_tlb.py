@@ -27,7 +27,6 @@ from lab.kernel import debian
 from lab.kernel.aptsources import Source
 from lab.kernel.build import Kernel
 from lab.paths import REPO
-from lab.qemu import Emulator
 from lab.testing.result import Status
 from lab.testing.tlb import TOLERANCE, Guest, Reads, accesses, clock, expected, judge, judge_cells, rows, script, wrong
 from lab.testing.tlb import run as gate_of_model
@@ -37,6 +36,7 @@ from lab.tlb.counts import Counts, Window, read
 from lab.tlb.geometry import Geometry, Shape, size
 from lab.tlb.model import Model
 from lab.vm import Mode
+from lab.vm.qemu import Emulator
 
 
 def counted(walks_4k: int, accesses: int = 1000, l1_misses: int = 0, lost: int = 0) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class EmulatorTest(unittest.TestCase):
     def test_another_system_is_refused_with_the_reason(self) -> None:
         with (
             mock.patch("lab.tlb.emulator._release", return_value="forky"),
-            mock.patch("lab.qemu.binary", return_value="qemu"),
+            mock.patch("lab.vm.qemu.binary", return_value="qemu"),
             mock.patch("lab.programs.version", return_value="11.0"),
             self.assertRaisesRegex(LabError, "needs QEMU 10.0; the host's is 11.0, and Debian has none for forky"),
         ):

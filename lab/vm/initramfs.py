@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
-from lab.cpio import CpioWriter
 from lab.errors import Exit, LabError
+from lab.vm.cpio import CpioWriter
 
 BUSYBOX = Path("/bin/busybox")
 _LIBRARY = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$")

@@ -6,12 +6,13 @@ import json
 import os
 from pathlib import Path
 
-from lab import programs, qemu, vm
+from lab import programs, vm
 from lab.kernel import config
 from lab.kernel.build import Kernel
 from lab.paths import cache
-from lab.qemu import Mode
-from lab.verdict import Verdict
+from lab.vm import qemu
+from lab.vm.qemu import Mode
+from lab.vm.verdict import Verdict
 
 DEADLINE_S = 10.0
 """A guest under working KVM is up and off again within two seconds."""

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lab.wire import Wire
+from lab.vm.wire import Wire
 
 _ANSWER_S = 3.0
 _SAMPLES = 2

@@ -3,7 +3,7 @@
 
 from contextlib import suppress
 
-from lab.wire import Wire
+from lab.vm.wire import Wire
 
 PORT = "control"
 """Of virtio-serial; lab/guest/src/stop.rs listens on it."""

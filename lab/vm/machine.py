@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs one job in a virtual machine of its own and says, beyond doubt, how it ended."""
+"""A job in a virtual machine of its own: what it is, how it runs, how it ended."""
 
 import fcntl
 import os
@@ -13,16 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
-from lab import control, hang, initramfs, proc, programs, qemu, space
+from lab import proc, programs, space
 from lab.errors import Exit, LabError
 from lab.paths import BUILD
-from lab.qemu import Emulator, Mode
-from lab.tlb.model import Model
-from lab.verdict import Evidence, Verdict, judge, parse_record, splats, stalls
-
-__all__ = ["Job", "Mode", "Outcome", "Verdict", "run"]
+from lab.vm import control, hang, initramfs, qemu
+from lab.vm.qemu import Emulator, Mode
+from lab.vm.verdict import Evidence, Verdict, judge, parse_record, splats, stalls
 
 _POLL_S = 0.02
 _CHANNEL_LIMIT = 512 << 20
@@ -35,6 +33,20 @@ GRACE_S = 900.0
 """Wall-clock seconds that a job has to end when it was asked to stop: on a slow machine that takes long, too."""
 _UP = b"Run /init as init process"
 """What the kernel says when it starts PID 1; before that nothing of a job has run."""
+
+
+class Plugin(Protocol):
+    """What is loaded into QEMU beside the guest, such as the TLB model."""
+
+    @property
+    def emulator(self) -> Emulator:
+        """The QEMU that it is for."""
+
+    def arguments(self, out: Path) -> list[str]:
+        """For QEMU's command line; what it finds goes to `out`."""
+
+    def records(self, out: Path) -> list[dict[str, Any]]:
+        """What it found, once QEMU has ended."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +81,10 @@ class Job:
     """Added to argv's environment. LAB_CONTROLLERS chooses the cgroup v2 controllers that PID 1 enables."""
     name: str = "job"
     """Names the run's directory under build/vm/."""
-    tlb: Model | None = None
-    """The TLB model to load, in its own QEMU. What it counted follows the job's own records."""
+    plugin: Plugin | None = None
+    """What to load, in its own QEMU. What it found follows the job's own records."""
     emulator: Emulator | None = None
-    """Another QEMU than the host's, without a model."""
+    """Another QEMU than the host's, without a plugin."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +215,7 @@ def run(job: Job, on_record: Callable[[dict[str, Any]], None] | None = None) -> 
 
     Only what prevents a run from starting is raised, as LabError; how it ended is in the Outcome.
     """
-    emulator = job.tlb.emulator if job.tlb else job.emulator or Emulator(qemu.binary())
+    emulator = job.plugin.emulator if job.plugin else job.emulator or Emulator(qemu.binary())
     init = programs.guest()
     if not job.kernel.is_file():
         raise LabError(Exit.QEMU, f"no kernel image at {job.kernel}; run `make kernel`")
@@ -255,12 +267,12 @@ def _boot(
         nodes=job.nodes,
     )
     argv += emulator.options
-    counted = directory / "tlb.jsonl"
-    if job.tlb:
-        argv += job.tlb.arguments(counted)
+    found = directory / "tlb.jsonl"
+    if job.plugin:
+        argv += job.plugin.arguments(found)
     try:
         outcome = _watch(job, argv, files, directory / "qemu.log", nonce, on_record)
-        return replace(outcome, records=[*outcome.records, *job.tlb.records(counted)]) if job.tlb else outcome
+        return replace(outcome, records=[*outcome.records, *job.plugin.records(found)]) if job.plugin else outcome
     finally:
         # Large, holds the nonce, and is rebuilt from the job at any time.
         files.initramfs.unlink(missing_ok=True)
