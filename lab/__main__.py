@@ -57,7 +57,7 @@ def _kernel_patches(args: argparse.Namespace) -> int:
 
 def _checkpatch(_: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import checkpatch
+    from lab.checks import checkpatch
 
     setup.ensure(setup.Need.KERNEL)
     return checkpatch.run()
@@ -65,7 +65,7 @@ def _checkpatch(_: argparse.Namespace) -> int:
 
 def _config_matrix(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import matrix
+    from lab.checks import matrix
 
     need = setup.Need.KERNEL | setup.Need.CHECKS
     setup.ensure(need | (setup.Need.PROGRAM | setup.Need.VM if args.boot else setup.Need(0)))
@@ -74,7 +74,7 @@ def _config_matrix(args: argparse.Namespace) -> int:
 
 def _bisect(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import bisect
+    from lab.checks import bisect
 
     setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | (setup.Need(0) if args.quick else setup.Need.VM))
     return bisect.run(args.quick, args.patch)
@@ -82,7 +82,7 @@ def _bisect(args: argparse.Namespace) -> int:
 
 def _mutants(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.mutants import run
+    from lab.checks.mutants import run
 
     setup.ensure(setup.Need.ALL)
     return run.run(args.mutant)
@@ -90,7 +90,7 @@ def _mutants(args: argparse.Namespace) -> int:
 
 def _sparse(_: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import sparse
+    from lab.checks import sparse
 
     setup.ensure(setup.Need.KERNEL | setup.Need.CHECKS)
     return sparse.run()
@@ -105,25 +105,25 @@ def _build(_: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
-    from lab.testing import main
+    from lab.checks import main
 
     return main.test(args.only, args.preempt)
 
 
 def _docs(args: argparse.Namespace) -> int:
-    from lab.testing import main
+    from lab.checks import main
 
     return main.docs(args.page)
 
 
 def _figures(args: argparse.Namespace) -> int:
-    from lab.report import figures
+    from lab.checks import figures
 
     return figures.main(args.page)
 
 
 def _lint(_: argparse.Namespace) -> int:
-    from lab.testing import main
+    from lab.checks import main
 
     return main.lint()
 
@@ -141,7 +141,7 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _publish(args: argparse.Namespace) -> int:
-    from lab import publish
+    from lab.checks import publish
 
     return publish.main(args.name, args.date)
 
@@ -153,7 +153,7 @@ def _bench_hook(_: argparse.Namespace) -> int:
 
 
 def _bench_tlb(args: argparse.Namespace) -> int:
-    from lab import benchtlb
+    from lab.bench import benchtlb
 
     return benchtlb.main(args.file, args.memory)
 
@@ -165,7 +165,7 @@ def _walks(args: argparse.Namespace) -> int:
 
 
 def _bench_khugepaged(_: argparse.Namespace) -> int:
-    from lab import khugepaged
+    from lab.checks import khugepaged
 
     return khugepaged.main()
 
@@ -196,19 +196,19 @@ def _vm(args: argparse.Namespace) -> int:
 
 
 def _soak(args: argparse.Namespace) -> int:
-    from lab import soak
+    from lab.checks import soak
 
     return soak.main(args.minutes, args.seed, args.preempt)
 
 
 def _debug_mutants(args: argparse.Namespace) -> int:
-    from lab import debugmutants
+    from lab.checks import debugmutants
 
     return debugmutants.main(args.name)
 
 
 def _clean_root(args: argparse.Namespace) -> int:
-    from lab import cleanroot
+    from lab.checks import cleanroot
 
     return cleanroot.main(args.suite or cleanroot.other_suite(), args.target or [cleanroot.SHORT], args.user)
 

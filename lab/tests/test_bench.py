@@ -34,10 +34,10 @@ from lab.bench.run import Run
 from lab.bench.scenarios import database, store
 from lab.bench.spec import MIB, Case, Role, Scale
 from lab.bench.table import Table, metrics, quotient
+from lab.checks import bench as bench_tests
 from lab.errors import LabError
 from lab.paths import REPO
 from lab.report import parts
-from lab.testing import bench as bench_tests
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, often, one, table
 from lab.tests.test_demo import _Checker
 from lab.tests.test_docs_commands import defaults_of_options, table_of_options

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from lab import benchtlb, results
-from lab.bench import run, software
+from lab import results
+from lab.bench import benchtlb, run, software
 from lab.bench.cell import Cell
 from lab.bench.run import Run
 from lab.errors import Exit, LabError
@@ -117,7 +117,7 @@ class PageTest(unittest.TestCase):
             write = results.write
             modelled = {"tlb": "L1 96", "qemu": "QEMU emulator version 10.0.2"}
             with (
-                mock.patch("lab.benchtlb.RESULTS", directory),
+                mock.patch("lab.bench.benchtlb.RESULTS", directory),
                 mock.patch("lab.results.write", partial(write, directory=directory)),
                 redirect_stdout(io.StringIO()) as shown,
             ):

@@ -22,14 +22,14 @@ from lab.bench.run import Run
 from lab.bench.spec import Scale
 from lab.bench.table import Table
 from lab.bench.text import case_table, not_modelled
+from lab.checks.result import Status
+from lab.checks.tlb import TOLERANCE, Guest, Reads, accesses, clock, expected, judge, judge_cells, rows, script, wrong
+from lab.checks.tlb import run as gate_of_model
 from lab.errors import Exit, LabError
 from lab.kernel import debian
 from lab.kernel.aptsources import Source
 from lab.kernel.build import Kernel
 from lab.paths import REPO
-from lab.testing.result import Status
-from lab.testing.tlb import TOLERANCE, Guest, Reads, accesses, clock, expected, judge, judge_cells, rows, script, wrong
-from lab.testing.tlb import run as gate_of_model
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, one
 from lab.tlb import coverage, emulator, hardware, model
 from lab.tlb.counts import Counts, Window, read

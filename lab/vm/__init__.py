@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs a job in a virtual machine of its own and says, beyond doubt, how it ended."""
+"""Guests: a job in a virtual machine of its own, run to an end that is beyond doubt; several of them side by side."""
 
 from lab.vm.machine import GRACE_S, Job, Outcome, run
 from lab.vm.qemu import Mode

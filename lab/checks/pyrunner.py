@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Runs the lab's own unit tests and prints TAP: `python3 -m lab.testing.pyrunner DIRECTORY...`."""
+"""Runs the lab's own unit tests and prints TAP: `python3 -m lab.checks.pyrunner DIRECTORY...`."""
 
 import sys
 import traceback

@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from lab import proc, soak, vm
+from lab import proc, vm
+from lab.checks import bpftests, guest, soak, tap
+from lab.checks.guest import SelftestBoot, Selftests
+from lab.checks.mutants.judge import Seen
+from lab.checks.mutants.patches import Catch, How, Mutant
 from lab.kernel import build, source
 from lab.kernel.build import Kernel
 from lab.kernel.series import load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
-from lab.mutants.judge import Seen
-from lab.mutants.patches import Catch, How, Mutant
-from lab.testing import bpftests, guest, tap
-from lab.testing.guest import SelftestBoot, Selftests
 from lab.vm import Mode, Verdict
 
 _AT_ONCE = 2

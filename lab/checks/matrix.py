@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import results, vm
+from lab.checks import guest, tap
+from lab.checks.result import Status
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.build import Kernel
@@ -15,8 +17,6 @@ from lab.kernel.series import PATCHES, Patch, load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD
-from lab.testing import guest, tap
-from lab.testing.result import Status
 from lab.vm import accel
 
 _LOGS = BUILD / "log" / "config-matrix"

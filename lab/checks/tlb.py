@@ -19,11 +19,11 @@ from lab.bench.arms import ARM, SIZES_KIB, THP
 from lab.bench.cell import Cell
 from lab.bench.run import Run
 from lab.bench.spec import Scale
+from lab.checks.result import Status, Suite, Test
 from lab.errors import Exit, LabError
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
 from lab.results import Gate, gate
-from lab.testing.result import Status, Suite, Test
 from lab.tlb import model
 from lab.tlb.counts import read
 from lab.tlb.geometry import JOINS, Geometry

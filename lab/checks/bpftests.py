@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import proc, vm
+from lab.checks.result import Status, Suite, Test
 from lab.errors import Exit, LabError
 from lab.kernel.build import Kernel
 from lab.lock import locked
 from lab.paths import BUILD
-from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode
 
 PROGRAM = "test_progs"

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lab import results
+from lab.checks import guest, matrix
+from lab.checks.guest import Selftests
+from lab.checks.mutants import guests, host
+from lab.checks.mutants.judge import Fate, Seen, fate, sound
+from lab.checks.mutants.patches import Catch, How, Mutant, select
+from lab.checks.result import Status
 from lab.errors import Exit, LabError
-from lab.kernel import build, matrix
+from lab.kernel import build
 from lab.kernel.build import Kernel
-from lab.mutants import guests, host
-from lab.mutants.judge import Fate, Seen, fate, sound
-from lab.mutants.patches import Catch, How, Mutant, select
-from lab.testing import guest
-from lab.testing.guest import Selftests
-from lab.testing.result import Status
 from lab.vm import Mode, accel
 
 

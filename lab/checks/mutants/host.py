@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lab import proc, programs
+from lab.checks import libtest
+from lab.checks.mutants.judge import Seen
+from lab.checks.mutants.patches import Catch, How, Mutant
+from lab.checks.result import Suite
 from lab.errors import Exit, LabError
 from lab.kernel import series
-from lab.mutants.judge import Seen
-from lab.mutants.patches import Catch, How, Mutant
 from lab.paths import BUILD, REPO
-from lab.testing import libtest
-from lab.testing.result import Suite
 
 _PLACE = BUILD / "mutants"
 _TREE = _PLACE / "tree"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab import programs, setup
+from lab.checks.result import Status, Suite, Test
 from lab.paths import REPO
-from lab.testing.result import Status, Suite, Test
 
 
 def _check(

@@ -3,7 +3,7 @@
 
 import re
 
-from lab.testing.result import Status, Suite, Test
+from lab.checks.result import Status, Suite, Test
 
 _START = re.compile(r"test (?P<name>\S+)(?: - should panic)? \.\.\. ?(?P<rest>.*)")
 _ENDS = {"ok": Status.PASSED, "FAILED": Status.FAILED, "ignored": Status.SKIPPED}

@@ -3,12 +3,12 @@
 
 import time
 
+from lab.checks.result import Status, Suite, Test
 from lab.cost import disasm, gates, measure, plan
 from lab.errors import LabError
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
 from lab.results import gate
-from lab.testing.result import Status, Suite, Test
 
 
 def run(kernel: Kernel) -> Suite:

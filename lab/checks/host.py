@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import proc, programs
+from lab.checks import libtest, tap
+from lab.checks.result import Suite
 from lab.errors import Exit, LabError
 from lab.paths import BUILD, REPO
-from lab.testing import libtest, tap
-from lab.testing.result import Suite
 
 _TIMEOUT_S = 600.0
 _LOGS = BUILD / "log" / "test"
@@ -54,7 +54,7 @@ def run_program(
 def python_tests() -> Suite:
     """The unit tests of every `tests` package below lab/."""
     directories = sorted(str(path) for path in (REPO / "lab").rglob("tests") if (path / "__init__.py").exists())
-    return run_program("lab", [sys.executable, "-m", "lab.testing.pyrunner", *directories], tap.parse)
+    return run_program("lab", [sys.executable, "-m", "lab.checks.pyrunner", *directories], tap.parse)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import results, setup, soak, vm
+from lab import results, setup, vm
+from lab.checks import guest, soak
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.kernel.series import Patch
 from lab.paths import KERNEL_DIR
-from lab.testing import guest
 from lab.vm import accel
 
 DIRECTORY = KERNEL_DIR / "mutants" / "debug"

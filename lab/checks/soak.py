@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from lab import programs, results, setup, vm
+from lab.checks import guest, tap
+from lab.checks.guest import Selftests
+from lab.checks.result import Status, Suite
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.kernel.build import Kernel
 from lab.results import Gate
-from lab.testing import guest, tap
-from lab.testing.guest import Selftests
-from lab.testing.result import Status, Suite
 from lab.vm import Mode, Outcome, accel
 
 MEMORY_MIB = 2048

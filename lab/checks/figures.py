@@ -3,7 +3,7 @@
 
     <!-- figures: 118,029 = demo none.always.rps; -8 % = demo none.never.rps / none.always.rps; not measured: 50 % -->
 
-CONTRIBUTING.md describes it for authors; lab/report/expression.py reads what stands right of "=".
+CONTRIBUTING.md describes it for authors; lab/checks/expression.py reads what stands right of "=".
 """
 
 import re
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.checks.expression import BadFigureError, Results, Value, Written, evaluate, written
 from lab.errors import Exit, LabError
 from lab.paths import REPO, documents
-from lab.report.expression import BadFigureError, Results, Value, Written, evaluate, written
 
 RESULTS = Results(REPO / "results")
 _MUST = re.compile(r"README\.md|docs/results\.md|docs/policies(/\w+)?\.md")

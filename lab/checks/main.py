@@ -5,14 +5,14 @@ import sys
 import threading
 import time
 
-from lab import results, setup, soak
+from lab import results, setup
+from lab.checks import bench, checkpatch, cost, debug, demo, guest, host, soak, tlb
+from lab.checks import lint as linters
+from lab.checks.result import Status, Suite, Test, total
 from lab.errors import Exit, LabError
-from lab.kernel import build, checkpatch
+from lab.kernel import build
 from lab.kernel.build import Kernel
 from lab.paths import REPO, documents
-from lab.testing import bench, cost, debug, demo, guest, host, tlb
-from lab.testing import lint as linters
-from lab.testing.result import Status, Suite, Test, total
 from lab.vm import accel
 
 _DETAIL_LINES = 30

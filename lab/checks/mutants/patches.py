@@ -153,7 +153,7 @@ def parse(name: str, content: bytes, kernel: bool) -> Mutant:
     """A mutant from its file; LabError with the line that is wrong."""
 
     def wrong(what: str) -> LabError:
-        return LabError(Exit.PATCH, f"mutant {name}: {what}; the header's form is in lab/mutants/patches.py")
+        return LabError(Exit.PATCH, f"mutant {name}: {what}; the header's form is in lab/checks/mutants/patches.py")
 
     fields: dict[str, list[str]] = {}
     head = content.decode(errors="replace").split("\n--- ", 1)[0]

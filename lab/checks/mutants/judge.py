@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lab.mutants.patches import Catch, How
-from lab.testing.result import Status
+from lab.checks.mutants.patches import Catch, How
+from lab.checks.result import Status
 
 
 class Fate(StrEnum):

@@ -15,9 +15,9 @@ from lab.bench.plan import plan
 from lab.bench.run import Run
 from lab.bench.spec import Case, Scale
 from lab.bench.table import Table, World
+from lab.checks.result import Status, Suite, Test
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
-from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode
 
 

@@ -4,11 +4,11 @@
 import time
 
 from lab import programs, results
+from lab.checks.result import Status, Suite, Test
 from lab.demo import cells, gates, page, schedule, text
 from lab.demo.outcome import Table
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
-from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode
 
 _ARMS = ["never", "mthp_ext"]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lab import soak, vm
+from lab import vm
+from lab.checks import guest, soak, tap
+from lab.checks.guest import SELFTEST_BOOTS, SelftestBoot, Selftests
+from lab.checks.result import Status, Suite, Test
 from lab.kernel.build import Kernel
-from lab.testing import guest, tap
-from lab.testing.guest import SELFTEST_BOOTS, SelftestBoot, Selftests
-from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode, Outcome
 
 _TIMEOUT_S = 5400.0

@@ -3,7 +3,7 @@
 
 import re
 
-from lab.testing.result import Status, Suite, Test
+from lab.checks.result import Status, Suite, Test
 
 _LINE = re.compile(r"(?P<not>not )?ok (?P<number>\d+)(?:[ -]+(?P<text>.*))?")
 _DIRECTIVE = re.compile(r"\s*#\s*(?P<kind>SKIP|TODO|XFAIL|XPASS)\b\s*(?P<why>.*)", re.IGNORECASE)

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from lab import proc, programs, vm
+from lab.checks import bpftests, libtest, tap
+from lab.checks.host import RustTest
+from lab.checks.result import Status, Suite, Test
 from lab.errors import Exit, LabError
 from lab.kernel import stock
 from lab.kernel.build import Kernel
 from lab.paths import BUILD, REPO, documents
-from lab.testing import bpftests, libtest, tap
-from lab.testing.host import RustTest
-from lab.testing.result import Status, Suite, Test
 from lab.vm import Mode, Outcome, Verdict
 
 _AT_ONCE = 2
