@@ -24,6 +24,7 @@ from lab.bench import (
     scenarios,
     software,
     text,
+    timeline,
     variants,
 )
 from lab.bench.__main__ import main as bench_main
@@ -725,9 +726,9 @@ class ReportTest(unittest.TestCase):
         self.assertTrue(page.heat_colour(0.0).startswith("hsl(8 "))
 
     def test_limit_of_a_wave_and_of_a_cgroup(self) -> None:
-        self.assertEqual(page.limits(one(HIGH, "never")), [(0.0, 96.0 * MIB)])
+        self.assertEqual(timeline.limits(one(HIGH, "never")), [(0.0, 96.0 * MIB)])
         moved = dataclasses.replace(one(HIGH, "never"), waves=[(0.0, "redis", "max"), (2.0, "redis", "7")])
-        self.assertEqual(page.limits(moved), [(0.0, math.inf), (2.0, 7.0)])
+        self.assertEqual(timeline.limits(moved), [(0.0, math.inf), (2.0, 7.0)])
 
     def test_tables_are_aligned(self) -> None:
         it = table()

@@ -199,7 +199,7 @@ class Run(unittest.TestCase):
     def test_the_cause_is_what_the_workload_reported(self) -> None:
         said = self.cause(
             """
-            write("output", "lab-guest redis: start redis-server: it ended; it said: redis-server: no locale\\n")
+            write("output", "lab-guest bench: start server: it ended; it said: redis-server: no locale\\n")
             write("results", '{"type": "failure", "cause": "redis-server: no locale"}\\n')
             write("verdict", nonce + " exit 1\\n")
             """

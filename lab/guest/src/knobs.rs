@@ -9,7 +9,6 @@ use crate::failure::Failure;
 
 /// Where cgroup v2 is mounted.
 pub const CGROUP: &str = "/sys/fs/cgroup";
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const ZRAM: &str = "/sys/block/zram0";
 
 /// Writes a setting.
@@ -57,23 +56,6 @@ pub fn stall_in(text: &str, kind: &str) -> u64 {
         .and_then(|line| line.rsplit_once("total="))
         .and_then(|(_, total)| total.trim().parse().ok())
         .unwrap_or(0)
-}
-
-/// Sets THP as a whole and each size of anonymous memory to `value`.
-///
-/// # Errors
-/// The kernel has no THP, or does not know the value.
-pub fn thp(value: &str) -> Result<(), Failure> {
-    write(format!("{THP}/enabled"), value)?;
-    let sizes = fs::read_dir(THP).map_err(|e| Failure::new(format!("list {THP}"), e))?;
-    for size in sizes.flatten() {
-        let enabled = size.path().join("enabled");
-        // Sizes of file memory have no such file.
-        if size.file_name().to_string_lossy().starts_with("hugepages-") && enabled.exists() {
-            write(enabled, value)?;
-        }
-    }
-    Ok(())
 }
 
 /// Runs a short command to its end.
@@ -149,14 +131,6 @@ impl Group {
     /// It does not.
     pub fn number(&self, file: &str) -> Result<u64, Failure> {
         number_in(&read(self.path.join(file))?, file)
-    }
-
-    /// A count of memory.events.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn event(&self, name: &str) -> Result<u64, Failure> {
-        Ok(keyed(&read(self.path.join("memory.events"))?, name))
     }
 
     /// Total memory stall of a kind, microseconds.
