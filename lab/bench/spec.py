@@ -173,8 +173,6 @@ class Case:
     own."""
     judges: tuple[str, ...] = ("mthp_ext",)
     """Arms of the default policy that run and are judged: on a host set to `always`, to `madvise`, or both."""
-    advises: bool = False
-    """Its programs ask for large folios themselves, so that `never` and `madvise` are two settings."""
     counts: bool = False
     """All that is judged are counts: it says as much where time is not counted in instructions."""
     thp_off: tuple[str, ...] = ()

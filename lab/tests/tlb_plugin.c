@@ -313,15 +313,20 @@ static void invlpg(uint64_t vaddr)
 	execute(KERNEL_CODE, code, sizeof(code), 0);
 }
 
+/* As the kernel does it: the tables first. */
+static void switch_to(int pid, const char *name, uint64_t cr3)
+{
+	load_cr3(cr3);
+	task(pid, name, cr3);
+}
+
 /* Another program runs meanwhile; then the first one's tables have had this many changes. */
 static void away_and_back(uint64_t number)
 {
-	load_cr3(0x7000);
-	task(2, "other", 0x7000);
+	switch_to(2, "other", 0x7000);
 	changes(0);
 	touch(USER_CODE, 0x2000);
-	load_cr3(0x1000);
-	task(1, "first", 0x1000);
+	switch_to(1, "first", 0x1000);
 	changes(number);
 }
 
@@ -349,15 +354,12 @@ static void scenario(const char *name)
 		touch(USER_CODE, 0x1000);
 		load_cr3(0x1000);
 		touch(USER_CODE, 0x1000);
-		load_cr3(0x7000);
-		task(2, "other", 0x7000);
+		switch_to(2, "other", 0x7000);
 		touch(USER_CODE, 0x1000);
-		load_cr3(0x1000);
-		task(1, "first", 0x1000);
+		switch_to(1, "first", 0x1000);
 		touch(USER_CODE, 0x1000);
 		/* The same tables, another address space. */
-		load_cr3(0x7000);
-		task(3, "third", 0x7000);
+		switch_to(3, "third", 0x7000);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "changed")) {
 		touch(USER_CODE, 0x1000);
@@ -395,8 +397,7 @@ static void scenario(const char *name)
 		if (reads)
 			exit(5);
 		/* Then somebody runs: first in the kernel, then in code of its own. */
-		load_cr3(0x1000);
-		task(2, "other", 0x1000);
+		switch_to(2, "other", 0x1000);
 		touch(KERNEL_CODE, 0x1000);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "own")) {
@@ -423,17 +424,14 @@ static void scenario(const char *name)
 		load_cr3(0x7000);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "no-name")) {
-		load_cr3(0x7000);
-		task(2, "", 0x7000);
+		switch_to(2, "", 0x7000);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "no-text")) {
-		load_cr3(0x7000);
-		task(2, "a\x80", 0x7000);
+		switch_to(2, "a\x80", 0x7000);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "one-number")) {
 		touch(USER_CODE, 0x1000);
-		load_cr3(0x7000);
-		task(1, "other", 0x7000);
+		switch_to(1, "other", 0x7000);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "new-number")) {
 		touch(USER_CODE, 0x1000);

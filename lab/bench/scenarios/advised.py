@@ -49,7 +49,6 @@ def _redis(scale: Scale) -> Case:
         case,
         tasks=(store.server(env=_ADVISING), *rest),
         slow=(*store.SLOW, "madvise"),
-        advises=True,
         judges=_NOT_ON_ALWAYS,
     )
 
@@ -75,7 +74,6 @@ def _arrays(scale: Scale, limited: bool) -> Case:
         main="arrays",
         roomy=not limited,
         slow=(*store.SLOW, "madvise") if limited else (),
-        advises=True,
         judges=(DEFAULT, ON_MADVISE),
         # Its hot third stays in base pages; all of them in each turn would be three million.
         binds=(Bind(SWAPPED_IN, 1, turns * whole * 256 / 10),) if limited else (),
@@ -105,7 +103,6 @@ def _small() -> Case:
         scores=(bloat.SURVIVED,),
         deadline_s=60,
         main="threads",
-        advises=True,
         judges=_NOT_ON_ALWAYS,
     )
 

@@ -69,7 +69,6 @@ def cases(scale: Scale) -> list[Case]:
             deadline_s=120,
             main="vm",
             tenants=True,
-            advises=True,
             lrus=("classic",),
         )
     ]
