@@ -19,12 +19,11 @@ from lab.bench.payload import Payload
 from lab.bench.run import Run
 from lab.bench.spec import MIB, Case, Group, Machine, Metric, Role, Task
 from lab.bench.style import CSS
-from lab.bench.text import number
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.paths import RESULTS
 from lab.report import svg
-from lab.report.parts import environment_section, grid
+from lab.report.parts import environment_section, grid, number
 from lab.vm import initramfs
 
 ARMS = [ARM[key] for key in ("always", "never", "only64", "mthp_ext")]

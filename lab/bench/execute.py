@@ -16,6 +16,7 @@ from lab.bench.payload import Payload
 from lab.bench.run import Run, TaskError, read
 from lab.bench.walks import Tlb
 from lab.errors import Exit
+from lab.report.parts import number
 from lab.tlb import model
 from lab.tlb.model import Model
 from lab.vm import qemu, schedule
@@ -186,7 +187,7 @@ def summary(run: Run) -> str:
     parts = []
     for score in run.cell.case.scores:
         value = score.of(run)
-        parts.append("no figure" if value is None else f"{value:,.4g} {score.label if not score.unit else score.unit}")
+        parts.append("no figure" if value is None else f"{number(value)} {score.unit or score.label}")
     return ", ".join(filter(None, [*parts, fate(run)]))
 
 

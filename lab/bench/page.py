@@ -16,11 +16,11 @@ from lab.bench.served import panels
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
 from lab.bench.table import Table, World
-from lab.bench.text import clock_line, field, label, not_modelled, number, regret_field, row_name, warnings
+from lab.bench.text import clock_line, field, label, not_modelled, regret_field, row_name, warnings
 from lab.bench.timeline import timeline
 from lab.bench.walks import PER_INSTRUCTION, PER_OPERATION
 from lab.report import svg
-from lab.report.parts import BANDS, NOTE, environment_section, gates_section, order
+from lab.report.parts import BANDS, NOTE, environment_section, gates_section, number, order
 from lab.report.stats import INTERVAL, RATIO
 from lab.results import Gate
 

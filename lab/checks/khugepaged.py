@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lab import results, setup, vm
-from lab.bench.text import number
 from lab.checks import guest, host
 from lab.checks.host import RustTest
 from lab.errors import Exit, LabError
 from lab.kernel import build, stock
 from lab.paths import RESULTS
 from lab.report import parts
-from lab.report.parts import grid
+from lab.report.parts import grid, number
 from lab.results import Gate, gate
 from lab.vm import Mode
 
