@@ -30,14 +30,17 @@ pub fn read(path: impl AsRef<Path>) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|e| Failure::new(format!("read {}", path.display()), e))
 }
 
-/// The number that is all of `text`; `what` names it in the error.
+/// Reads a number from a file of its own.
 ///
 /// # Errors
-/// It is none.
-pub fn number_in(text: &str, what: &str) -> Result<u64, Failure> {
-    text.trim()
-        .parse()
-        .map_err(|_| Failure::other(format!("read {what}"), format!("not a number: {text:?}")))
+/// It cannot be read, or is none.
+pub fn number(path: impl AsRef<Path>) -> Result<u64, Failure> {
+    let path = path.as_ref();
+    let text = read(path)?;
+    text.trim().parse().map_err(|_| {
+        let what = format!("read {}", path.display());
+        Failure::other(what, format!("not a number: {text:?}"))
+    })
 }
 
 /// The value behind `key` in a file of "key value" lines; 0 if there is no such line.
@@ -130,7 +133,7 @@ impl Group {
     /// # Errors
     /// It does not.
     pub fn number(&self, file: &str) -> Result<u64, Failure> {
-        number_in(&read(self.path.join(file))?, file)
+        number(self.path.join(file))
     }
 
     /// Total memory stall of a kind, microseconds.

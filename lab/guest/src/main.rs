@@ -4,12 +4,9 @@
 
 mod bench;
 mod clock;
-mod failure;
 mod init;
-mod knobs;
 mod policy;
 mod ports;
-mod results;
 mod sampler;
 mod stop;
 mod words;
