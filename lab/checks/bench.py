@@ -15,7 +15,7 @@ from lab.bench.plan import plan
 from lab.bench.run import Run
 from lab.bench.spec import Case, Scale
 from lab.bench.table import Table, World
-from lab.checks.result import Status, Suite, Test
+from lab.checks.result import Suite
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
 from lab.vm import Mode
@@ -95,17 +95,9 @@ def _cells(only: Sequence[str]) -> list[Cell]:
 
 def _must_live(suite: Suite, run: Run) -> None:
     name = f"{run.cell.case.name}: the default policy comes to its end"
-    _check(suite, name, not (run.died or run.bounded or run.oom_kills), execute.fate(run))
+    suite.check(name, not (run.died or run.bounded or run.oom_kills), execute.fate(run))
     scores = [score.label for score in run.cell.case.scores if score.of(run) is None]
-    _check(suite, f"{run.cell.case.name}: every score is measured", not scores, ", ".join(scores))
-
-
-def _check(suite: Suite, name: str, ok: bool, detail: str) -> None:
-    suite.tests.append(Test(name, Status.PASSED if ok else Status.FAILED, "" if ok else detail))
-
-
-def _gate(suite: Suite, one: results.Gate) -> None:
-    _check(suite, f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
+    suite.check(f"{run.cell.case.name}: every score is measured", not scores, ", ".join(scores))
 
 
 def _judge(suite: Suite, table: Table, world: World) -> None:
@@ -115,20 +107,20 @@ def _judge(suite: Suite, table: Table, world: World) -> None:
         ratio = 1 / ratio
     bound = next(one.bound for one in _CASES[world.case.name] if one.lru == world.lru)
     one = results.gate(f"{world.key}: {score.label} of {DEFAULT} / never", ratio, bound)
-    _gate(suite, one)
+    suite.gate(one, "gate: ")
     for run in table.runs(world, "always") if world.case.name in _KILLED else []:
-        _check(
-            suite, f"{world.key}: always is killed", run.oom_kills > 0, "it lived, though never does: nothing is shown"
+        suite.check(
+            f"{world.key}: always is killed", run.oom_kills > 0, "it lived, though never does: nothing is shown"
         )
     for one in gates.coverage(table, world):
-        _gate(suite, one)
+        suite.gate(one, "gate: ")
     if world.case.waves:
         flips = table.runs(world, DEFAULT)[0].flips(world.case.main)
-        _check(suite, f"{world.key}: the policy follows the limit", flips >= 2, f"{flips} decisions")
+        suite.check(f"{world.key}: the policy follows the limit", flips >= 2, f"{flips} decisions")
         # Usually 0.77 with a standard deviation of 0.06; `always` serves a three-hundredth.
         under = next(score for score in world.case.scores if score.key == "rps_limited")
         one = results.gate(f"{world.key}: {under.label} / never", table.ratio(world, under, DEFAULT, "never"), ">= 0.4")
-        _gate(suite, one)
+        suite.gate(one, "gate: ")
 
 
 def run(kernel: Kernel, only: Sequence[str] = ()) -> Suite:
@@ -145,7 +137,7 @@ def run(kernel: Kernel, only: Sequence[str] = ()) -> Suite:
     table = Table(finished.runs)
     judged = gates.check(table, counted=False)
     for one in judged:
-        _gate(suite, one)
+        suite.gate(one, "gate: ")
     compared = set() if only else set(_CASES)
     if not finished.errors:
         for shown in (world for world in table.worlds if world.case.name in compared):
@@ -154,9 +146,8 @@ def run(kernel: Kernel, only: Sequence[str] = ()) -> Suite:
         if run.cell.arm.key == run.cell.case.judges[0] and run.cell.case.name not in compared:
             _must_live(suite, run)
     document = page.render(table, judged, results.environment(kernel.release, str(Mode.ICOUNT), scale="smoke and ci"))
-    _check(suite, "the page shows every case", all(page.anchor(w) in document for w in table.worlds), "one is missing")
-    _check(
-        suite,
+    suite.check("the page shows every case", all(page.anchor(w) in document for w in table.worlds), "one is missing")
+    suite.check(
         "all cases were run",
         {world.case.name for world in table.worlds} == (set(only) or {c.name for c in _smallest()}),
         f"{[w.key for w in table.worlds]}",

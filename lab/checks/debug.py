@@ -10,7 +10,7 @@ from functools import partial
 from lab import vm
 from lab.checks import guest, soak, tap
 from lab.checks.guest import SELFTEST_BOOTS, SelftestBoot, Selftests
-from lab.checks.result import Status, Suite, Test
+from lab.checks.result import Suite
 from lab.kernel.build import Kernel
 from lab.vm import Mode, Outcome
 
@@ -68,10 +68,9 @@ def log(outcome: Outcome, checked: Sequence[str]) -> Suite:
     suite = Suite("debug/kernel-log", seconds=outcome.seconds, logs=[outcome.output, outcome.console])
     console = outcome.console.read_text(errors="replace")
     complaints = "\n".join([*outcome.splats, *outcome.stalls][:20])
-    suite.tests.append(Test("silent", Status.FAILED if complaints else Status.PASSED, complaints))
+    suite.check("silent", not complaints, complaints)
     for text in checked:
-        said = console.count(text) == 1
-        suite.tests.append(Test(text, Status.PASSED if said else Status.FAILED, "" if said else "it did not say so"))
+        suite.check(text, console.count(text) == 1, "it did not say so")
     return suite
 
 

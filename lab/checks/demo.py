@@ -5,7 +5,7 @@ import time
 
 from lab import programs, results
 from lab.bench import execute
-from lab.checks.result import Status, Suite, Test
+from lab.checks.result import Suite
 from lab.demo import cells, gates, outcome, page, text
 from lab.demo.outcome import Table
 from lab.kernel.build import Kernel
@@ -29,22 +29,19 @@ def run(kernel: Kernel) -> Suite:
         suite.fail("a cell", complaint)
     table = Table(finished.runs)
 
-    def check(name: str, ok: bool, detail: str) -> None:
-        suite.tests.append(Test(name, Status.PASSED if ok else Status.FAILED, "" if ok else detail))
-
     for arm in _ARMS:
         runs = table.runs("max", arm)
         fate = text.fate(runs) or "it did not finish"
-        check(f"{arm} serves every request", bool(runs) and all(map(outcome.finished, runs)), fate)
+        suite.check(f"{arm} serves every request", bool(runs) and all(map(outcome.finished, runs)), fate)
     policy = table.runs("max", "mthp_ext")
-    check("the policy narrows under a limit", any(map(outcome.decisions, policy)), "no decision was reported")
+    suite.check("the policy narrows under a limit", any(map(outcome.decisions, policy)), "no decision was reported")
     judged = gates.check(table, counted=False)
     for one in judged:
-        check(f"gate: {one.name}", one.ok, f"{one.value} ({one.bound})")
+        suite.gate(one, "gate: ")
     environment = results.environment(kernel.release, str(Mode.ICOUNT))
     document = page.render(table, judged, scale, environment)
     shown = all(cells.ARM[arm].label in document for arm in _ARMS) and kernel.release in document
-    check("the page shows both arms", shown, "an arm or the kernel's release is missing")
+    suite.check("the page shows both arms", shown, "an arm or the kernel's release is missing")
     suite.seconds = time.monotonic() - begin
     suite.settle()
     return suite

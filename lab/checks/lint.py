@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab import programs, setup
-from lab.checks.result import Status, Suite, Test
+from lab.checks.result import Suite
 from lab.paths import REPO
 
 
@@ -17,10 +17,8 @@ def _check(
     done = subprocess.run(
         argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
     )
-    if done.returncode == 0:
-        suite.tests.append(Test(name, Status.PASSED))
-    else:
-        suite.fail(name, (done.stdout + done.stderr).strip()[-6000:] or f"exit code {done.returncode}")
+    said = (done.stdout + done.stderr).strip()[-6000:]
+    suite.check(name, done.returncode == 0, said or f"exit code {done.returncode}")
 
 
 def run() -> Suite:

@@ -8,7 +8,7 @@ import time
 from lab import results, setup
 from lab.checks import bench, checkpatch, cost, debug, demo, guest, host, soak, tlb
 from lab.checks import lint as linters
-from lab.checks.result import Status, Suite, Test, total
+from lab.checks.result import Status, Suite, total
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.kernel.build import Kernel
@@ -69,7 +69,7 @@ def _checkpatch(suites: list[Suite]) -> None:
     begin = time.monotonic()
     suite = Suite("kernel/checkpatch")
     for name, text in checkpatch.complaints().items():
-        suite.tests.append(Test(name, Status.FAILED if text else Status.PASSED, text))
+        suite.check(name, not text, text)
     suite.seconds = time.monotonic() - begin
     _show(suite)
     suites.append(suite)

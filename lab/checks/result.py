@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from lab.results import Gate
+
 
 class Status(StrEnum):
     """How one test ended."""
@@ -37,6 +39,14 @@ class Suite:
     def count(self, status: Status) -> int:
         """How many tests ended so."""
         return sum(test.status is status for test in self.tests)
+
+    def check(self, name: str, ok: bool, detail: str) -> None:
+        """Adds a test that passes if `ok`; else `detail` says why not."""
+        self.tests.append(Test(name, Status.PASSED if ok else Status.FAILED, "" if ok else detail))
+
+    def gate(self, one: Gate, head: str = "") -> None:
+        """Adds a gate as a test."""
+        self.check(f"{head}{one.name}", one.ok, f"{one.value} ({one.bound})")
 
     def fail(self, name: str, detail: str) -> None:
         """Adds a failure that the suite itself could not report, such as its own death."""

@@ -272,11 +272,7 @@ def judge_cells(runs: Sequence[Run]) -> list[Gate]:
 
 def _refuses(suite: Suite, name: str, records: list[dict[str, Any]], why: str) -> None:
     said = model.refusal(records)
-    _check(suite, f"{name}: it refuses and says why", why in said, f"it said: {said!r}")
-
-
-def _check(suite: Suite, name: str, ok: bool, detail: str) -> None:
-    suite.tests.append(Test(name, Status.PASSED if ok else Status.FAILED, "" if ok else detail))
+    suite.check(f"{name}: it refuses and says why", why in said, f"it said: {said!r}")
 
 
 def wrong(tlb: Model) -> dict[str, tuple[Model, str]]:
@@ -298,7 +294,7 @@ def _judge_guest(suite: Suite, guest: Guest, seen: _Seen) -> list[Gate]:
     judged = []
     for join in guest.joins:
         why = model.refusal(seen.counted[join])
-        _check(suite, f"{guest.name}, joined {join}: the model counts", not why, why)
+        suite.check(f"{guest.name}, joined {join}: the model counts", not why, why)
         judged += judge(guest, Geometry(join=join), seen.counted[join])
     return judged
 
@@ -343,7 +339,7 @@ def run(kernel: Kernel) -> Suite:
     for complaint in finished.complaints:
         suite.fail("a cell of the suite", complaint)
     for found in [*judged, *judge_cells(finished.runs)]:
-        _check(suite, found.name, found.ok, f"{found.value} ({found.bound})")
+        suite.gate(found)
     for name, (_, why) in refusing.items():
         _refuses(suite, name, seen[1].counted[name], why)
     suite.seconds = time.monotonic() - begin
