@@ -4,6 +4,7 @@
 import errno
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -328,6 +329,38 @@ class FrontTest(HostTest):
         for code in Exit:
             span = "31-34" if code in range(31, 35) else str(int(code))
             self.assertIn(f"| {span} |", table, code.name)
+
+
+class VariableTest(unittest.TestCase):
+    """Variables of make that are options of a command."""
+
+    FREE = frozenset({"KERNEL_TARBALL", "KERNEL_URL", "MTHP_CACHE"})
+    """Those that are no option: where things come from and lie, for every command."""
+
+    def options(self, *words: str, **variables: str) -> dict[str, object]:
+        with mock.patch.dict(os.environ, variables):
+            return vars(front._parser().parse_args(words))
+
+    def test_those_that_the_makefile_hands_over_are_options(self) -> None:
+        [exported] = re.findall(r"^export (.*)$", (REPO / "Makefile").read_text(), re.MULTILINE)
+        commands = front._parser()._subparsers
+        assert commands
+        [choice] = commands._group_actions
+        helps = " ".join(str(action.help) for sub in dict(choice.choices or {}).values() for action in sub._actions)
+        self.assertEqual(set(re.findall(r"also: (\w+)=", helps)), set(exported.split()) - self.FREE)
+
+    def test_they_are_read_as_the_options_are(self) -> None:
+        soak = self.options("soak", MINUTES="2.5", SEED="7", PREEMPT="full")
+        self.assertEqual((soak["minutes"], soak["seed"], soak["preempt"]), (2.5, 7, "full"))
+        self.assertEqual(self.options("soak", "--seed", "8", SEED="7")["seed"], 8)
+        self.assertEqual(self.options("kernel-tree", DIR="/x")["dir"], Path("/x"))
+        self.assertTrue(self.options("clean-root", AS_USER="1")["user"])
+
+    def test_an_empty_one_is_none(self) -> None:
+        soak = self.options("soak", MINUTES="", SEED="", PREEMPT="")
+        self.assertEqual((soak["minutes"], soak["seed"], soak["preempt"]), (30.0, None, ""))
+        self.assertFalse(self.options("kernel", DEBUG="")["debug"])
+        self.assertFalse(self.options("kernel", DEBUG="0")["debug"])
 
 
 class PythonTest(HostTest):
