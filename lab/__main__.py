@@ -57,7 +57,7 @@ def _kernel_patches(args: argparse.Namespace) -> int:
 
 def _checkpatch(_: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import checkpatch
+    from lab.checks import checkpatch
 
     setup.ensure(setup.Need.KERNEL)
     return checkpatch.run()
@@ -65,7 +65,7 @@ def _checkpatch(_: argparse.Namespace) -> int:
 
 def _config_matrix(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import matrix
+    from lab.checks import matrix
 
     need = setup.Need.KERNEL | setup.Need.CHECKS
     setup.ensure(need | (setup.Need.PROGRAM | setup.Need.VM if args.boot else setup.Need(0)))
@@ -74,7 +74,7 @@ def _config_matrix(args: argparse.Namespace) -> int:
 
 def _bisect(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import bisect
+    from lab.checks import bisect
 
     setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | (setup.Need(0) if args.quick else setup.Need.VM))
     return bisect.run(args.quick, args.patch)
@@ -82,7 +82,7 @@ def _bisect(args: argparse.Namespace) -> int:
 
 def _mutants(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.mutants import run
+    from lab.checks.mutants import run
 
     setup.ensure(setup.Need.ALL)
     return run.run(args.mutant)
@@ -90,7 +90,7 @@ def _mutants(args: argparse.Namespace) -> int:
 
 def _sparse(_: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import sparse
+    from lab.checks import sparse
 
     setup.ensure(setup.Need.KERNEL | setup.Need.CHECKS)
     return sparse.run()
@@ -105,25 +105,25 @@ def _build(_: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
-    from lab.testing import main
+    from lab.checks import main
 
     return main.test(args.only, args.preempt)
 
 
 def _docs(args: argparse.Namespace) -> int:
-    from lab.testing import main
+    from lab.checks import main
 
     return main.docs(args.page)
 
 
 def _figures(args: argparse.Namespace) -> int:
-    from lab.report import figures
+    from lab.checks import figures
 
     return figures.main(args.page)
 
 
 def _lint(_: argparse.Namespace) -> int:
-    from lab.testing import main
+    from lab.checks import main
 
     return main.lint()
 
@@ -141,7 +141,7 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _publish(args: argparse.Namespace) -> int:
-    from lab import publish
+    from lab.checks import publish
 
     return publish.main(args.name, args.date)
 
@@ -153,7 +153,7 @@ def _bench_hook(_: argparse.Namespace) -> int:
 
 
 def _bench_tlb(args: argparse.Namespace) -> int:
-    from lab import benchtlb
+    from lab.bench import benchtlb
 
     return benchtlb.main(args.file, args.memory)
 
@@ -165,14 +165,15 @@ def _walks(args: argparse.Namespace) -> int:
 
 
 def _bench_khugepaged(_: argparse.Namespace) -> int:
-    from lab import khugepaged
+    from lab.checks import khugepaged
 
     return khugepaged.main()
 
 
 def _vm(args: argparse.Namespace) -> int:
-    from lab import accel, setup, vm
+    from lab import setup, vm
     from lab.kernel import build
+    from lab.vm import accel
 
     setup.ensure(setup.Need.VM)
     kernel = args.kernel or build.ensure().image
@@ -195,19 +196,19 @@ def _vm(args: argparse.Namespace) -> int:
 
 
 def _soak(args: argparse.Namespace) -> int:
-    from lab import soak
+    from lab.checks import soak
 
     return soak.main(args.minutes, args.seed, args.preempt)
 
 
 def _debug_mutants(args: argparse.Namespace) -> int:
-    from lab import debugmutants
+    from lab.checks import debugmutants
 
     return debugmutants.main(args.name)
 
 
 def _clean_root(args: argparse.Namespace) -> int:
-    from lab import cleanroot
+    from lab.checks import cleanroot
 
     return cleanroot.main(args.suite or cleanroot.other_suite(), args.target or [cleanroot.SHORT], args.user)
 
@@ -228,54 +229,44 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(call=call)
         return sub
 
+    def also(
+        sub: argparse.ArgumentParser,
+        option: str,
+        variable: str,
+        text: str,
+        read: Callable[[str], object] = str,
+        default: object = None,
+    ) -> None:
+        """An option that is a variable of make, too."""
+        given = os.environ.get(variable) or None
+        text += f" (also: {variable}={f'; default: {default}' if default else ''})"
+        # argparse reads a default that is a string as it reads an argument.
+        sub.add_argument(option, type=read, default=default if given is None else given, help=text)
+
+    def switch(sub: argparse.ArgumentParser, option: str, variable: str, text: str) -> None:
+        given = os.environ.get(variable) == "1"
+        sub.add_argument(option, action="store_true", default=given, help=f"{text} (also: {variable}=1)")
+
     def preempt(sub: argparse.ArgumentParser) -> None:
-        sub.add_argument(
-            "--preempt",
-            default=os.environ.get("PREEMPT", ""),
-            help="the model of preemption of the kernel: full, rt (also: PREEMPT=; default: lazy)",
-        )
+        also(sub, "--preempt", "PREEMPT", "the model of preemption of the kernel: full, rt; without: lazy", default="")
 
     add("setup", _setup, "install what the other commands need")
     kernel = add("kernel", _kernel, "fetch, verify, patch and build the kernel")
-    kernel.add_argument(
-        "--update",
-        action="store_true",
-        default=os.environ.get("UPDATE", "") == "1",
-        help="look for a newer base first (also: UPDATE=1)",
-    )
-    kernel.add_argument(
-        "--debug",
-        action="store_true",
-        default=os.environ.get("DEBUG", "") == "1",
-        help="the one with KASAN, lockdep and their like (also: DEBUG=1)",
-    )
+    switch(kernel, "--update", "UPDATE", "look for a newer base first")
+    switch(kernel, "--debug", "DEBUG", "the one with KASAN, lockdep and their like")
     preempt(kernel)
-    directory = Path(os.environ.get("DIR") or BUILD / "kernel-tree")
+    directory = BUILD / "kernel-tree"
     tree = add("kernel-tree", _kernel_tree, "make a git tree with one commit per patch")
-    tree.add_argument("--dir", type=Path, default=directory, help="where (also: DIR=; default: %(default)s)")
+    also(tree, "--dir", "DIR", "where", Path, directory)
     patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/patches/")
-    patches.add_argument("--dir", type=Path, default=directory, help="the tree (also: DIR=; default: %(default)s)")
-    patches.add_argument(
-        "--base",
-        default=os.environ.get("BASE") or None,
-        help="commit the series starts above, for a tree that kernel-tree did not make",
-    )
+    also(patches, "--dir", "DIR", "the tree", Path, directory)
+    also(patches, "--base", "BASE", "commit the series starts above, for a tree that kernel-tree did not make")
     add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
     matrix = add("config-matrix", _config_matrix, "compile what the series touches with options off, and elsewhere")
-    matrix.add_argument(
-        "--boot",
-        action="store_true",
-        default=os.environ.get("BOOT", "") == "1",
-        help="also boot the kernel without PSI, and run selftests in it (also: BOOT=1)",
-    )
+    switch(matrix, "--boot", "BOOT", "boot the kernel without PSI, too, and run selftests in it")
     matrix.add_argument("case", nargs="*", help="only these (and the reference they are compared with)")
     bisect = add("bisect", _bisect, "build and boot the series patch by patch")
-    bisect.add_argument(
-        "--quick",
-        action="store_true",
-        default=os.environ.get("QUICK", "") == "1",
-        help="compile only what the series touches, and boot nothing (also: QUICK=1)",
-    )
+    switch(bisect, "--quick", "QUICK", "compile only what the series touches, and boot nothing")
     bisect.add_argument("patch", nargs="*", type=int, help="only these numbers of the series")
     mutants = add("mutants", _mutants, "break each rule of the contract once; a named test must notice")
     mutants.add_argument("mutant", nargs="*", help="only these")
@@ -300,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = add("bench", _bench, "the benchmark suite: every static setting and every policy, judged by regret")
     bench.add_argument("rest", nargs="*", help="passed on to the suite (after --)")
     published = add("publish", _publish, "copy whole results of bench and demo to results/DATE")
-    published.add_argument("--date", default=os.environ.get("DATE") or None, help="(also: DATE=; default: of the run)")
+    also(published, "--date", "DATE", "of the directory; without: of the run")
     published.add_argument("name", nargs="*", help="bench, demo (default: both)")
     add("bench-hook", _bench_hook, "count the instructions that the hook costs")
     add("bench-khugepaged", _bench_khugepaged, "khugepaged's scan here and on a stock kernel from before")
@@ -312,18 +303,8 @@ def _parser() -> argparse.ArgumentParser:
     counted = add("walks", _walks, "the TLB model at several coverages, beside what a processor counted")
     counted.add_argument("file", type=Path, nargs="?", help="written by lab/tlb/hardware.py on a real machine")
     soak = add("soak", _soak, "run everything at once on the kernel for debugging")
-    soak.add_argument(
-        "--minutes",
-        type=float,
-        default=os.environ.get("MINUTES") or 30,
-        help="of guest time (also: MINUTES=; default: 30)",
-    )
-    soak.add_argument(
-        "--seed",
-        type=int,
-        default=os.environ.get("SEED") or None,
-        help="start of the random numbers (also: SEED=; default: the time)",
-    )
+    also(soak, "--minutes", "MINUTES", "of guest time", float, 30.0)
+    also(soak, "--seed", "SEED", "start of the random numbers; without: the time", int)
     preempt(soak)
     mutants = add("debug-mutants", _debug_mutants, "break the kernel for debugging, and see whether it notices")
     mutants.add_argument("name", nargs="*", help="only these (default: all of kernel/mutants/debug/)")
@@ -343,17 +324,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
-    root.add_argument(
-        "--suite",
-        default=os.environ.get("SUITE") or None,
-        help="also: SUITE=; default: the one that this host is not of",
-    )
-    root.add_argument(
-        "--user",
-        action="store_true",
-        default=os.environ.get("AS_USER", "") == "1",
-        help="as an ordinary user with sudo instead of root (also: AS_USER=1)",
-    )
+    also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
+    switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")
     root.add_argument("target", nargs="*", help="default: test-short")
     add("clean", _clean, "remove build/")
     return parser

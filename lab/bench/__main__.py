@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import accel, programs, results, schedule, setup, vm
+from lab import programs, results, setup, vm
 from lab.bench import compare, execute, gates, judging, scenarios, text, variants, walks
 from lab.bench.arms import ARM
 from lab.bench.cell import LRUS
@@ -22,6 +22,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.report import parts
 from lab.tlb.geometry import JOINS, Geometry, size
+from lab.vm import accel, schedule
 
 _REPEAT_HELP = (
     f"runs of each cell (default: {judging.RUNS}, {judging.RUNS_SWAPPING} in rows that swap; at smoke 1); fewer are "

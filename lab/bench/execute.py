@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import programs, qemu, schedule, vm
+from lab import programs, vm
 from lab.bench import software
 from lab.bench.cell import Cell, digest
 from lab.bench.journal import Journal
@@ -16,8 +16,10 @@ from lab.bench.payload import Payload
 from lab.bench.run import Run, TaskError, read
 from lab.bench.walks import Tlb
 from lab.errors import Exit
+from lab.report.parts import number
 from lab.tlb import model
 from lab.tlb.model import Model
+from lab.vm import qemu, schedule
 
 NONSENSE = (ValueError, KeyError, TypeError, IndexError)
 """What reading records raises that do not tell a whole story."""
@@ -123,7 +125,7 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         timeout_s=stop_s + vm.GRACE_S,
         stop_s=stop_s,
         name=cell.name,
-        tlb=world.model(cell),
+        plugin=world.model(cell),
         emulator=world.emulator,
     )
 
@@ -135,7 +137,7 @@ def _read(cell: Cell, records: Sequence[dict[str, Any]], wall_s: float, output: 
         raise schedule.error_of(cell.label, str(error), output) from error
     except NONSENSE as error:
         raise schedule.error_of(cell.label, f"its records make no sense: {error!r}", output) from error
-    if run.by_host and all(score.of(run) is None for score in cell.case.scores):
+    if run.by_host and not any(score.of(run) for score in cell.case.scores):
         cause = f"the clock of this machine stopped it after {wall_s:.0f} s, before there was anything to rate"
         raise schedule.error_of(cell.label, cause, output, Exit.GUEST_TIMEOUT)
     return run
@@ -185,12 +187,12 @@ def summary(run: Run) -> str:
     parts = []
     for score in run.cell.case.scores:
         value = score.of(run)
-        parts.append("no figure" if value is None else f"{value:,.4g} {score.label if not score.unit else score.unit}")
+        parts.append("no figure" if value is None else f"{number(value)} {score.unit or score.label}")
     return ", ".join(filter(None, [*parts, fate(run)]))
 
 
 def run_all(cells: Sequence[Cell], world: World, width: int) -> schedule.Finished[Run]:
-    """Runs `cells`, `width` at a time; see lab.schedule.run_all."""
+    """Runs `cells`, `width` at a time; see lab.vm.schedule.run_all."""
     programs.guest()
     progress = schedule.Progress(len(cells))
     try:

@@ -4,7 +4,7 @@
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 from lab.bench import published
 from lab.bench.arms import ARM, ARMS, DEFAULT, Arm
@@ -16,10 +16,11 @@ from lab.bench.served import panels
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
 from lab.bench.table import Table, World
-from lab.bench.text import clock_line, field, label, not_modelled, number, regret_field, row_name, warnings
+from lab.bench.text import clock_line, field, label, not_modelled, regret_field, row_name, warnings
+from lab.bench.timeline import timeline
 from lab.bench.walks import PER_INSTRUCTION, PER_OPERATION
 from lab.report import svg
-from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section, order
+from lab.report.parts import BANDS, NOTE, environment_section, gates_section, number, order
 from lab.report.stats import INTERVAL, RATIO
 from lab.results import Gate
 
@@ -252,66 +253,10 @@ def _timelines(table: Table, world: World) -> str:
             continue
         run = table.runs(world, arm.key)[0]
         caption = f"<figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>"
-        charts.append(f"<figure>{caption}{_timeline(run)}</figure>")
+        charts.append(f"<figure>{caption}{timeline(run, _events(run))}</figure>")
     return over + (f"<div class='grid wide'>{''.join(charts)}</div>" if charts else "")
 
 
-def limits(run: Run) -> list[tuple[float, float]]:
-    """The main cgroup's limit over time, bytes; inf: none."""
-    main = run.cell.case.main
-    moves = [(t, math.inf if value == "max" else float(value)) for t, group, value in run.waves if group == main]
-    if moves:
-        return moves
-    settings = next(group.settings for group in run.cell.case.groups if group.name == main)
-    fixed = [float(settings[file]) for file in ("memory.high", "memory.max") if file in settings]
-    return [(0.0, min(fixed))] if fixed else []
-
-
-def _timeline(run: Run) -> str:
-    main = run.cell.case.main
-    span = max(run.elapsed_s, 0.001)
-    bands = []
-    if not run.cell.arm.static:
-        mine = [decision for decision in run.decisions if decision.cgroup == f"/{main}"]
-        everything = ~1 & (1 << 10) - 1
-        states = [(0.0, everything, "all"), *((d.t_s, d.fault_orders, f"{d.to} ({d.why})") for d in mine)]
-        ends = [*(state[0] for state in states[1:]), span]
-        bands = [
-            svg.Band(begin, end, band_css(orders), f"{text} from {begin:.2f} s")
-            for (begin, orders, text), end in zip(states, ends, strict=True)
-            if end > 0
-        ]
-    events = [svg.Event(when, f"{name} died at {when:.2f} s") for name, when in run.died.items()]
-    if run.bounded:
-        events.append(svg.Event(span, "stopped"))
-    samples = _thin(run, main)
-    return svg.timeline(
-        span,
-        [(s.t_s, s.memory) for s in samples],
-        limits(run),
-        [(s.t_s, s.stall) for s in samples],
-        bands,
-        events,
-        # Of the guest as a whole: with several tenants it would not be this one's.
-        [(s.t_s, s.huge) for s in samples] if len(run.cell.case.groups) == 1 else [],
-    )
-
-
-class _Point(NamedTuple):
-    t_s: float
-    memory: float
-    huge: float
-    stall: float
-
-
-def _thin(run: Run, group: str, most: int = 200) -> list[_Point]:
-    """The samples, with neighbours joined until there are at most `most`: the most memory, the average stall."""
-    step = max(1, -(-len(run.samples) // most))
-    out = []
-    for i in range(0, len(run.samples), step):
-        part = run.samples[i : i + step]
-        memory = max(float(sample.current[group]) for sample in part)
-        huge = max(float(sample.large(2048)) for sample in part)
-        stall = sum(sample.stall[group] for sample in part) / len(part)
-        out.append(_Point(part[-1].t_s, memory, huge, stall))
-    return out
+def _events(run: Run) -> list[svg.Event]:
+    died = [svg.Event(when, f"{name} died at {when:.2f} s") for name, when in run.died.items()]
+    return died + [svg.Event(run.elapsed_s, "stopped")] * run.bounded

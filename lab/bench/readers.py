@@ -9,7 +9,7 @@ from lab.bench.run import Run
 from lab.bench.spec import Metric
 from lab.report.rateline import counted
 
-_PROGRESS = re.compile(r"rps=([0-9.]+) \(overall")
+_PROGRESS = re.compile(r"rps=([0-9.]+) \(overall: ([0-9.]+)\)")
 
 
 def benchmark_summary(lines: Sequence[str]) -> dict[str, float]:
@@ -91,6 +91,12 @@ def counted_rate(run: Run, meter: str, begin_s: float, end_s: float) -> float | 
         return None
     first, until = (counted(counts, max(t_s, counts[0][0])) for t_s in (begin_s, end_s))
     return ((last if until is None else until) - (last if first is None else first)) / (end_s - begin_s)
+
+
+def served_until(run: Run, load: str) -> float:
+    """Requests that redis-benchmark had made when it reported last, by its own overall rate."""
+    reports = [(t, found[2]) for t, text in run.output.get(load, []) if (found := _PROGRESS.search(text))]
+    return reports[-1][0] * float(reports[-1][1]) if reports else 0.0
 
 
 def rates(run: Run, load: str) -> list[tuple[float, float]]:

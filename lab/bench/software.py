@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from functools import cache as remember
 from pathlib import Path
 
-from lab import initramfs, proc, programs
+from lab import proc, programs
 from lab.bench import compiler, packages
 from lab.bench.payload import Payload, tool
 from lab.errors import Exit, LabError
 from lab.paths import REPO
+from lab.vm import initramfs
 
 
 def _redis() -> Payload:

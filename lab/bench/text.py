@@ -9,7 +9,7 @@ from lab.bench.common import FLIPS
 from lab.bench.execute import fates_of
 from lab.bench.spec import Metric
 from lab.bench.table import Table, World
-from lab.report.parts import clock_note, grid
+from lab.report.parts import clock_note, grid, number
 
 _NO_TLB = "TLB misses, so what large folios are for is not in any figure of speed; huge coverage stands in"
 _NO_PRICE = "the time of a TLB miss: walks are counted in rows of their own, and no figure of speed has them"
@@ -40,15 +40,6 @@ def clock_line(table: Table) -> str:
 def warnings(environment: Mapping[str, Any]) -> list[str]:
     """What a reader must know before the figures."""
     return [_SMOKE] if environment.get("scale") == "smoke" else []
-
-
-def number(value: float, unit: str = "") -> str:
-    """Four significant digits at the most, thousands grouped."""
-    if unit == "share":
-        return f"{value * 100:.1f}%"
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def label(metric: Metric) -> str:

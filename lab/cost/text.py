@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from lab.cost import gates, plan
 from lab.cost.figures import Figures, Life
+from lab.report.parts import grid
 from lab.results import Gate
 
 NOTE = (
@@ -15,14 +16,7 @@ NOTE = (
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        return f"| {' | '.join(cells)} |"
-
-    rule = f"|{'|'.join('-' * (width + 2) for width in widths)}|"
-    return "\n".join([line(rows[0]), rule, *(line(row) for row in rows[1:])])
+    return "\n".join(grid(rows, right=True))
 
 
 def _number(value: float | None, sign: str = "") -> str:

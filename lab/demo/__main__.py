@@ -7,14 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-from lab import accel, programs, results, setup, vm
-from lab import schedule as guests
-from lab.bench.run import Run as SceneRun
-from lab.demo import arrival, cells, gates, metrics, page, schedule, text
-from lab.demo.outcome import Run, Table
+from lab import programs, results, setup, vm
+from lab.bench import execute
+from lab.bench.run import Run
+from lab.bench.scenarios import store
+from lab.demo import arrival, cells, gates, metrics, outcome, page, text
+from lab.demo.outcome import Table
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.paths import RESULTS
+from lab.vm import accel, schedule
 
 _LIMIT_HELP = f"only this limit; {arrival.KEY}: one that arrives while Redis serves (may repeat)"
 
@@ -65,66 +67,62 @@ def main(argv: list[str]) -> int:
     wanted, arms = args.limit or [*cells.LIMITS, arrival.KEY], args.arm or list(cells.ARM)
     limits = [limit for limit in cells.LIMITS if limit in wanted]
     plan = cells.plan(scale, limits, arms, args.repeat or scale.repeats)
-    scene = arrival.plan(scale.name, arms) if arrival.KEY in wanted else []
+    scene = arrival.plan(scale, arms) if arrival.KEY in wanted else []
     if not plan and not scene:
         raise LabError(Exit.USAGE, f"--limit {arrival.KEY} runs {', '.join(arrival.ARMS)} only")
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
-    tools = schedule.Programs(programs.mthp_ext(), programs.redis_server(), programs.installed("redis-benchmark"))
+    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), None, stop_s=args.stop_after)
+    planned = len(plan) + len(scene)
     print(
-        f"Redis SET, {scale.requests:,} requests on {scale.keys:,} keys of {cells.VALUE_BYTES} bytes; "
-        f"limits of {scale.limit_bytes >> 20} MiB; {len(plan) + len(scene)} runs, {width} at a time, {mode}",
+        f"Redis SET, {scale.size.requests:,} requests on {scale.size.keys:,} keys of {store.VALUE_BYTES} bytes; "
+        f"limits of {scale.size.limit_mib} MiB; {planned} runs, {width} at a time, {mode}",
         flush=True,
     )
-    finished = schedule.run_all(plan, kernel, mode, tools, width, args.stop_after)
-    if plan:
-        finished.raise_if_nothing_was_run()
-    shown: guests.Finished[SceneRun] = guests.Finished([], [])
-    if scene and not finished.interrupted:
-        shown = arrival.run_all(scene, kernel, mode, width, args.stop_after)
-        if not plan:
-            shown.raise_if_nothing_was_run()
-    planned = len(plan) + len(scene)
-    return _report(args, scale, mode, finished, shown, planned, time.monotonic() - begun)
+    finished = execute.run_all([*plan, *scene], world, width)
+    finished.raise_if_nothing_was_run()
+    return _report(args, scale, mode, finished, planned, time.monotonic() - begun)
 
 
 def _report(
     args: argparse.Namespace,
     scale: cells.Scale,
     mode: vm.Mode,
-    finished: schedule.Finished,
-    scene: guests.Finished[SceneRun],
+    finished: schedule.Finished[Run],
     planned: int,
     seconds: float,
 ) -> int:
-    runs: list[Run] = finished.runs
-    table = Table(runs)
+    scene = [run for run in finished.runs if run.cell.case.scenario == arrival.KEY]
+    measured = [run for run in finished.runs if run.cell.case.scenario == cells.SCENARIO]
+    doubts = [doubt for run in measured if (doubt := outcome.doubt(run))]
+    table = Table([run for run in measured if not outcome.doubt(run)])
     # Figures of the smoke scale mean nothing, so only events are judged there.
     counted = mode is vm.Mode.ICOUNT and scale.name != "smoke"
-    checked = [*gates.check(table, counted=counted), *arrival.check(scene.runs, counted=counted)]
-    done = len(runs) + len(scene.runs)
-    release = runs[0].release if runs else scene.runs[0].release
+    checked = [*gates.check(table, counted=counted), *arrival.check(scene, counted=counted)]
+    done = len(finished.runs) - len(doubts)
     environment = results.environment(
-        release, str(mode), workload=scale.name, seconds=round(seconds), complete=done == planned
+        finished.runs[0].release, str(mode), workload=scale.name, seconds=round(seconds), complete=done == planned
     )
     body = metrics.collect(table, scale)
-    if scene.runs:
-        body["cells"][arrival.KEY] = arrival.collect(scene.runs)
+    if scene:
+        body["cells"][arrival.KEY] = arrival.collect(scene)
     path = results.write(args.name, environment, body, checked)
     document = RESULTS / f"{args.name}.html"
     temporary = document.with_suffix(".html.tmp")
-    temporary.write_text(page.render(table, checked, scale, environment, scene.runs), encoding="utf-8")
+    temporary.write_text(page.render(table, checked, scale, environment, scene), encoding="utf-8")
     temporary.replace(document)
 
-    print("\n" + text.report(table, checked, scale.limit_bytes, str(mode), arrival.text(scene.runs)))
+    print("\n" + text.report(table, checked, scale.limit_bytes, str(mode), arrival.text(scene)))
     print(f"\n{seconds / 60:.1f} minutes. Results: {path}\n               Page: {document}")
-    for complaint in (*finished.complaints, *scene.complaints):
+    for complaint in (*finished.complaints, *doubts):
         print(f"lab: {complaint}", file=sys.stderr)
-    if finished.interrupted or scene.interrupted:
+    if finished.interrupted:
         print(f"lab: interrupted; {done} runs were kept", file=sys.stderr)
         return Exit.INTERRUPTED
-    if errors := [*finished.errors, *scene.errors]:
-        return int(errors[0].code)
+    if finished.errors:
+        return int(finished.errors[0].code)
+    if doubts:
+        return Exit.GUEST_FAILED
     return Exit.TESTS if any(one.missed for one in checked) else Exit.OK
 
 

@@ -3,42 +3,30 @@
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from lab import programs, schedule, vm
-from lab.bench import execute, scenarios
+from lab.bench import scenarios
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell
 from lab.bench.run import Run
 from lab.bench.scenarios import late
 from lab.bench.served import panels
-from lab.bench.spec import Scale
+from lab.demo.cells import Scale
 from lab.results import Gate, gate, unjudged
 
 KEY = "late"
 """Selects it as --limit, and names it in the results file."""
 ARMS = ("always", "never", "mthp_ext")
-SCALES = {"smoke": Scale.SMOKE, "demo": Scale.CI, "full": Scale.FULL}
-"""Scale of the demo -> of the suite."""
 _ABOUT = (
     "All keys are there and Redis answers SET, when its cgroup gets a limit of about half of its memory. Large folios "
     "were right when they were given, and are not any more."
 )
 
 
-def plan(scale: str, arms: Sequence[str]) -> list[Cell]:
+def plan(scale: Scale, arms: Sequence[str]) -> list[Cell]:
     """A run for each arm, as far as they are wanted."""
-    [case] = scenarios.cases(SCALES[scale], ["late/load"])
+    [case] = scenarios.cases(scale.suite, ["late/load"])
     return [Cell(case, ARM[arm], "classic", 0) for arm in ARMS if arm in arms]
-
-
-def run_all(
-    cells: Sequence[Cell], kernel: Path, mode: vm.Mode, width: int, stop_s: float | None
-) -> schedule.Finished[Run]:
-    """Runs the scene."""
-    world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), None, stop_s=stop_s)
-    return execute.run_all(cells, world, width)
 
 
 def text(runs: Sequence[Run]) -> list[str]:

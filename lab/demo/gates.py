@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The figures that a run of the demo must reach."""
 
-from lab.demo.cells import LIMITS
-from lab.demo.outcome import Table
+from lab.demo.cells import LIMITS, requests
+from lab.demo.outcome import Table, finished, served
 from lab.results import Gate, gate, unjudged
 
 SPREAD = "<= 0.05"
@@ -41,10 +41,10 @@ def _events(table: Table) -> list[Gate]:
     if not runs:
         return []
     ended = [run for run in runs if not run.by_host]
-    served = min((run.served / run.cell.scale.requests if run.finished else 0.0 for run in ended), default=1.0)
+    shares = (served(run) / requests(run.cell.case) if finished(run) else 0.0 for run in ended)
     kills = sum(run.oom_kills for run in runs)
     gates = [
-        gate("memory.max: mthp_ext serves every request (share of requests)", served, ">= 1"),
+        gate("memory.max: mthp_ext serves every request (share of requests)", min(shares, default=1.0), ">= 1"),
         gate("memory.max: mthp_ext, out-of-memory kills", kills, "== 0"),
     ]
     if not table.by_host("max", "mthp_ext"):

@@ -3,11 +3,9 @@
 
 from typing import Any
 
+from lab.bench.run import Run
 from lab.demo.cells import ARM, LIMITS, Scale, describe
-from lab.demo.outcome import LATENCIES, Run, Table
-
-_FIGURES = ("rps", *LATENCIES, "served", "pages_in", "pages_out", "flips", "stall_some_s", "stall_full_s")
-_MEMORY = ("memory_peak", "anon_mean", "huge_peak", "oom_kills")
+from lab.demo.outcome import FIGURES, Table, decisions, elapsed_s, finished, killed_s, rate
 
 
 def collect(table: Table, scale: Scale) -> dict[str, Any]:
@@ -19,7 +17,7 @@ def collect(table: Table, scale: Scale) -> dict[str, Any]:
             if not runs:
                 continue
             entry: dict[str, Any] = {}
-            for name in (*_FIGURES, *_MEMORY):
+            for name in FIGURES:
                 found = table.figure(limit, arm, name)
                 entry[name] = None if found is None else {"median": found.median, "min": found.least, "max": found.most}
             entry["runs"] = [_run(run) for run in runs]
@@ -29,12 +27,12 @@ def collect(table: Table, scale: Scale) -> dict[str, Any]:
 
 def _run(run: Run) -> dict[str, Any]:
     return {
-        "rps": run.rps,
-        "finished": run.finished,
+        "rps": rate(run),
+        "finished": finished(run),
         "bounded": run.bounded,
         "by_host": run.by_host,
-        "killed_s": run.killed_s,
-        "elapsed_s": run.elapsed_s,
+        "killed_s": killed_s(run),
+        "elapsed_s": elapsed_s(run),
         "wall_s": round(run.wall_s, 1),
-        "decisions": [{"t_s": d.t_s, "to": d.to, "why": d.why, "fault_orders": d.fault_orders} for d in run.decisions],
+        "decisions": [{"t_s": d.t_s, "to": d.to, "why": d.why, "fault_orders": d.fault_orders} for d in decisions(run)],
     }

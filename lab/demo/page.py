@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from lab.bench.run import Run as SceneRun
+from lab.bench.arms import Arm
+from lab.bench.run import Run
+from lab.bench.timeline import timeline
 from lab.demo import arrival
-from lab.demo.cells import ARM, LIMITS, Arm, Scale, command
-from lab.demo.outcome import Decision, Run, Table
+from lab.demo.cells import ARM, LIMITS, Scale, command, requests
+from lab.demo.outcome import Table, killed_s, served
 from lab.demo.text import ROWS, change, clock_line, comparable, count, death, fate, number, shown, stopped, title
 from lab.report import svg
-from lab.report.parts import BANDS, NOTE, band_css, environment_section, gates_section
+from lab.report.parts import BANDS, NOTE, environment_section, gates_section
 from lab.report.style import CSS
 from lab.results import Gate
 
@@ -31,7 +33,7 @@ def render(
     gates: Sequence[Gate],
     scale: Scale,
     environment: dict[str, Any],
-    scene: Sequence[SceneRun] = (),
+    scene: Sequence[Run] = (),
 ) -> str:
     """The whole document."""
     limits = [limit for limit in LIMITS if any(table.runs(limit, arm) for arm in ARM)]
@@ -82,10 +84,10 @@ def _headline(table: Table) -> str:
         cards.append((f"{never * 100:.1f}%", "of never's throughput over memory.high"))
     runs = table.runs("max", "mthp_ext")
     if runs:
-        served = min(run.served / run.cell.scale.requests for run in runs)
-        other = any(run.killed_s is not None for run in table.runs("max", "always"))
+        share = min(served(run) / requests(run.cell.case) for run in runs)
+        other = any(run.died for run in table.runs("max", "always"))
         cards.append(
-            (f"{served * 100:.0f}%", "of requests served under memory.max" + (", where always is OOM-killed" * other))
+            (f"{share * 100:.0f}%", "of requests served under memory.max" + (", where always is OOM-killed" * other))
         )
     return (
         "<div class='cards'>"
@@ -173,7 +175,7 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
         for arm in _arms(table, limit):
             run = shown(table.runs(limit, arm.key))
             caption = f"<figcaption><i class='dot {arm.key}'></i>{escape(arm.label)}</figcaption>"
-            charts.append(f"<figure>{caption}{_timeline(run, scale)}</figure>")
+            charts.append(f"<figure>{caption}{timeline(run, _events(run), large=False)}</figure>")
         out.append(f"<h3>{escape(title(limit, scale.limit_bytes))}</h3><div class='grid wide'>{''.join(charts)}</div>")
     if not out:
         return []
@@ -188,47 +190,20 @@ def _timelines(table: Table, limits: Iterable[str], scale: Scale) -> list[str]:
     ]
 
 
-def _timeline(run: Run, scale: Scale) -> str:
-    span = max(run.elapsed_s, 0.001)
-    bands = []
-    if run.cell.arm.policy is not None:
-        changes = [Decision(0.0, "all", "no rule applies", ~1 & (1 << 10) - 1), *run.decisions]
-        for now, after in zip(changes, [*changes[1:], None], strict=True):
-            end = after.t_s if after else span
-            bands.append(
-                svg.Band(now.t_s, end, band_css(now.fault_orders), f"{now.to} ({now.why}) from {now.t_s:.2f} s")
-            )
-    events = []
-    if run.killed_s is not None:
-        events.append(svg.Event(run.killed_s, death(run)))
-    elif run.bounded:
-        events.append(svg.Event(span, f"{stopped(run)}, {run.served:,} of {run.cell.scale.requests:,} served"))
-    samples = _thin(run)
-    return svg.timeline(
-        span,
-        [(s[0], s[1]) for s in samples],
-        [(0.0, float(scale.limit_bytes))],
-        [(s[0], s[2]) for s in samples],
-        bands,
-        events,
-    )
-
-
-def _thin(run: Run, most: int = 240) -> list[tuple[float, float, float]]:
-    """(time, memory, stall) with neighbours averaged until there are at most `most`."""
-    step = max(1, -(-len(run.samples) // most))
-    out = []
-    for i in range(0, len(run.samples), step):
-        part = run.samples[i : i + step]
-        out.append((part[-1].t_s, max(float(s.current) for s in part), sum(s.stall for s in part) / len(part)))
-    return out
+def _events(run: Run) -> list[svg.Event]:
+    """How a run ended that did not come to its end."""
+    died = killed_s(run)
+    if died is not None:
+        return [svg.Event(died, death(run))]
+    text = f"{stopped(run)}, {served(run):,} of {requests(run.cell.case):,} served"
+    return [svg.Event(run.elapsed_s, text)] if run.bounded else []
 
 
 def _environment(environment: dict[str, Any], scale: Scale, when: str) -> str:
     rows = {
         "when": when,
         "command": command(scale),
-        "guest memory": f"{scale.memory_mib} MiB, swap on zram (lz4)",
+        "guest memory": f"{scale.size.machine.memory_mib} MiB, swap on zram (lz4)",
         **environment,
     }
     return environment_section(rows)

@@ -3,8 +3,9 @@
 
 from collections.abc import Sequence
 
-from lab.demo.cells import ARM, LIMITS
-from lab.demo.outcome import Run, Table
+from lab.bench.run import Run
+from lab.demo.cells import ARM, LIMITS, requests
+from lab.demo.outcome import Table, killed_s, served
 from lab.report.parts import NOTE, clock_note, gate_lines, grid
 from lab.results import Gate
 
@@ -49,16 +50,15 @@ def stopped(run: Run) -> str:
 
 def death(run: Run) -> str:
     """Of a run whose server did not live to its end; empty if it did."""
-    if run.killed_s is None:
-        return ""
-    return f"{'OOM-killed' if run.oom_kills else 'server died'} after {run.killed_s:.2f} s"
+    died = killed_s(run)
+    return "" if died is None else f"OOM-killed after {died:.2f} s"
 
 
 def shown(runs: list[Run]) -> Run:
     """The run that stands for its cell wherever only one can: the one that died first, else one that was stopped."""
-    dead = [run for run in runs if run.killed_s is not None]
+    dead = [run for run in runs if run.died]
     if dead:
-        return min(dead, key=lambda run: run.killed_s or 0.0)
+        return min(dead, key=lambda run: killed_s(run) or 0.0)
     return next((run for run in runs if run.bounded), runs[0])
 
 
@@ -70,10 +70,9 @@ def fate(runs: list[Run]) -> str:
     ending = death(run) or (stopped(run) if run.bounded else "")
     if not ending:
         return ""
-    alike = sum(one.killed_s is not None or one.bounded for one in runs)
+    alike = sum(bool(one.died) or one.bounded for one in runs)
     which = f" ({alike} of {len(runs)} runs ended so, this one first)" if len(runs) > 1 else ""
-    said = f"; its last words: {run.said}" if run.killed_s is not None and not run.oom_kills and run.said else ""
-    return f"{ending}, {run.served:,} of {run.cell.scale.requests:,} served{which}{said}"
+    return f"{ending}, {served(run):,} of {requests(run.cell.case):,} served{which}"
 
 
 def cell(table: Table, limit: str, arm: str, metric: str, better: int) -> str:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the reports of the demo and of the benchmark suite share: statistics, charts, style."""
+"""What reports share: tables and numbers in words, statistics, charts, style."""

@@ -104,11 +104,22 @@ def environment_section(rows: Mapping[str, object]) -> str:
     return f"<section><h2>Environment</h2><div class='scroll'><table class='plain'>{body}</table></div></section>"
 
 
-def grid(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table with aligned columns; the first row is its head."""
+def number(value: float, unit: str = "") -> str:
+    """Four significant digits at the most, thousands grouped."""
+    if unit == "share":
+        return f"{value * 100:.1f}%"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def grid(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
+    """A Markdown table with aligned columns; the first row is its head. `right`: figures end below each other."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    pads = [str.ljust, *[str.rjust if right else str.ljust] * (len(widths) - 1)]
     lines = [
-        "| " + " | ".join(field.ljust(width) for field, width in zip(row, widths, strict=True)) + " |" for row in rows
+        "| " + " | ".join(pad(field, width) for pad, field, width in zip(pads, row, widths, strict=True)) + " |"
+        for row in rows
     ]
     return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 

@@ -24,6 +24,7 @@ from lab.bench import (
     scenarios,
     software,
     text,
+    timeline,
     variants,
 )
 from lab.bench.__main__ import main as bench_main
@@ -34,10 +35,10 @@ from lab.bench.run import Run
 from lab.bench.scenarios import database, store
 from lab.bench.spec import MIB, Case, Role, Scale
 from lab.bench.table import Table, metrics, quotient
+from lab.checks import bench as bench_tests
 from lab.errors import LabError
 from lab.paths import REPO
 from lab.report import parts
-from lab.testing import bench as bench_tests
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, often, one, table
 from lab.tests.test_demo import _Checker
 from lab.tests.test_docs_commands import defaults_of_options, table_of_options
@@ -726,9 +727,9 @@ class ReportTest(unittest.TestCase):
         self.assertTrue(page.heat_colour(0.0).startswith("hsl(8 "))
 
     def test_limit_of_a_wave_and_of_a_cgroup(self) -> None:
-        self.assertEqual(page.limits(one(HIGH, "never")), [(0.0, 96.0 * MIB)])
+        self.assertEqual(timeline.limits(one(HIGH, "never")), [(0.0, 96.0 * MIB)])
         moved = dataclasses.replace(one(HIGH, "never"), waves=[(0.0, "redis", "max"), (2.0, "redis", "7")])
-        self.assertEqual(page.limits(moved), [(0.0, math.inf), (2.0, 7.0)])
+        self.assertEqual(timeline.limits(moved), [(0.0, math.inf), (2.0, 7.0)])
 
     def test_tables_are_aligned(self) -> None:
         it = table()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lab import schedule, vm
+from lab import vm
 from lab.bench import execute, readers, run
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell, digest
@@ -25,7 +25,7 @@ from lab.bench.spec import MIB
 from lab.errors import Exit, LabError
 from lab.report.stats import ENOUGH, median_interval, pair_interval
 from lab.tests.bench_runs import CI, HIGH, THREADS, one, records, report
-from lab.vm import Mode
+from lab.vm import Mode, schedule
 
 
 class ReadTest(unittest.TestCase):
@@ -327,12 +327,14 @@ class JournalTest(unittest.TestCase):
             self.assertGreater(short.timeout_s, 77.0 + 60.0)
 
     def test_a_bound_before_there_is_a_figure_is_an_error(self) -> None:
+        nothing = [r for r in records(HIGH, by_host=True) if r["type"] != "out"]
+        none = {"type": "out", "task": "info", "t_ms": 5000, "text": "cmdstat_set:calls=0,usec=1"}
         with tempfile.TemporaryDirectory() as directory:
             world, cell = _world(Path(directory)), Cell(HIGH, ARM["never"], "classic", 0)
-            nothing = [r for r in records(HIGH, by_host=True) if r["type"] != "out"]
-            with self.assertRaises(LabError) as caught:
-                self.run_cell(world, cell, nothing)
-            self.assertEqual(caught.exception.code, Exit.GUEST_TIMEOUT)
+            for sent in (nothing, [*nothing, none]):
+                with self.assertRaisesRegex(LabError, "before there was anything to rate") as caught:
+                    self.run_cell(world, cell, sent)
+                self.assertEqual(caught.exception.code, Exit.GUEST_TIMEOUT)
             self.assertIn("before there was anything to rate", caught.exception.cause)
 
     def test_a_program_that_fails_is_quoted(self) -> None:

@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from lab import benchtlb, initramfs, results
-from lab.bench import run, software
+from lab import results
+from lab.bench import benchtlb, run, software
 from lab.bench.cell import Cell
 from lab.bench.run import Run
 from lab.errors import Exit, LabError
 from lab.tests.bench_runs import records
 from lab.tests.test_tlb import counted
 from lab.tlb.counts import read
+from lab.vm import initramfs
 
 
 def ran(arm: int, walks: int) -> Run:
@@ -116,7 +117,7 @@ class PageTest(unittest.TestCase):
             write = results.write
             modelled = {"tlb": "L1 96", "qemu": "QEMU emulator version 10.0.2"}
             with (
-                mock.patch("lab.benchtlb.RESULTS", directory),
+                mock.patch("lab.bench.benchtlb.RESULTS", directory),
                 mock.patch("lab.results.write", partial(write, directory=directory)),
                 redirect_stdout(io.StringIO()) as shown,
             ):

@@ -3,8 +3,8 @@
 
 import unittest
 
-from lab.testing import bpftests
-from lab.testing.result import Status, Suite
+from lab.checks import bpftests
+from lab.checks.result import Status, Suite
 
 _PASSED = """\
 #1/1     struct_ops_cgroup/attach:OK

@@ -10,7 +10,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from unittest import mock
 
-from lab import cleanroot, setup
+from lab import setup
+from lab.checks import cleanroot
 from lab.errors import Exit, LabError
 
 

@@ -6,10 +6,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from lab import soak
-from lab.testing import debug
-from lab.testing.guest import SELFTEST_BOOTS, SelftestBoot
-from lab.testing.result import Status
+from lab.checks import debug, soak
+from lab.checks.guest import SELFTEST_BOOTS, SelftestBoot
+from lab.checks.result import Status
 from lab.vm import Outcome, Verdict
 
 _TEXT = """== lab: begin mthp_a

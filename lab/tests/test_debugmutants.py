@@ -5,7 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from lab import debugmutants
+from lab.checks import debugmutants
 from lab.errors import LabError
 
 _HUNK = "--- a/mm/a.c\n+++ b/mm/a.c\n@@ -1 +1 @@\n-Test: no\n+Seen-as: no\n"

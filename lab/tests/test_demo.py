@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The demo's reading of records, its tables, gates and page, on made-up records."""
+"""The demo's cells, figures, tables, gates and page, on made-up records."""
 
 import dataclasses
 import io
@@ -11,84 +11,78 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lab import proc, programs, vm
-from lab.demo import gates, metrics, outcome, page, schedule, text
-from lab.demo.cells import ARM, LIMITS, SCALES, Cell, plan
-from lab.demo.outcome import Run, Table
+from lab import proc, programs
+from lab.bench import execute, scenarios
+from lab.bench.cell import Cell
+from lab.bench.run import Run, read
+from lab.bench.spec import MIB
+from lab.bench.spec import Scale as SuiteScale
+from lab.demo import cells, gates, metrics, outcome, page, text
+from lab.demo.cells import ARM, LIMITS, SCALES, plan
+from lab.demo.outcome import Table
 from lab.errors import Exit, LabError
-from lab.schedule import Progress
+from lab.tests import bench_runs
 from lab.vm import Mode
 
 SCALE = SCALES["demo"]
 ENVIRONMENT: dict[str, Any] = {"kernel": "7.3.4", "qemu_mode": "icount", "cpu": "<b>&"}
+FATES = ("killed_s", "stopped_s", "cut_s")
+"""What ends a run before its end: the server's death, the deadline, the clock of the host."""
 
 
-def records(**result: Any) -> list[dict[str, Any]]:
-    """What a guest sends for a run that came to its end."""
-    whole = {
-        "type": "result",
-        "t_ms": 5000,
-        "elapsed_ms": 4000,
-        "served": SCALE.requests,
-        "bounded": False,
-        "by_host": False,
-        "server_died_ms": None,
-        "server_said": "Ready to accept connections unix",
-        "pswpin": 10,
-        "pswpout": 20,
-        "oom_kills": 0,
-        "memory_peak": 100 << 20,
-        "psi_some_us": 2_000_000,
-        "psi_full_us": 1_000_000,
-        "rps": 50_000.0,
-        "avg_ms": 5.0,
-        "p50_ms": 4.0,
-        "p95_ms": 9.0,
-        "p99_ms": 12.0,
-        "max_ms": 40.0,
+def records(
+    limit: str, rps: float = 50_000.0, p99: float = 12.0, served: int | None = None, kills: int = 0, **fate: float
+) -> list[dict[str, Any]]:
+    """What a guest sends; `fate`: one of FATES and when, in seconds."""
+    assert fate.keys() <= set(FATES)
+    [(how, end_s)] = fate.items() or [("", 4.0)]
+    count = SCALE.size.requests if served is None else served
+    made = bench_runs.records(cells.case(SCALE, limit), rps=rps, p99=p99, killed=how == "killed_s", swapped_out=20)
+    end_ms = 1000 + round(1000 * end_s)
+
+    def out(task: str, line: str) -> dict[str, Any]:
+        return {"type": "out", "task": task, "t_ms": end_ms, "text": line}
+
+    # A server that is gone does not say what it served; a benchmark that is stopped makes no report.
+    mine = {
+        "": [out("info", f"cmdstat_set:calls={count},usec=1")],
+        "killed_s": [out("load", f"SET: rps=1.0 (overall: {count / end_s}) avg_msec=1.0 (overall: 1.0)")],
     }
-    whole.update(result)
-    whole = {name: value for name, value in whole.items() if value != "absent"}
-    samples = [
-        {
-            "type": "sample",
-            "t_ms": 1000 + 50 * i,
-            "psi_some_us": 0,
-            "psi_full_us": 10_000 * i,
-            "current": i << 20,
-            "anon": i << 20,
-            "anon_thp": i << 19,
-        }
-        for i in range(40)
-    ]
-    decision = {"type": "policy", "event": "decision", "t_ms": 1500, "to": "4K", "why": "headroom"}
-    return [
-        {"type": "begin", "t_ms": 1000, "release": "7.3.4"},
-        *samples,
-        {**decision, "cgroup": "/redis", "orders": {"fault": 0}},
-        {**decision, "cgroup": "/", "orders": {"fault": 0}},
-        whole,
-    ]
+    sent = []
+    for record in made:
+        if fate and record["type"] == "out":
+            continue
+        if fate and record["type"] == "task" and not record["stopped"]:
+            record = {**record, "ended_ms": end_ms, "stopped": how != "killed_s"}
+        if record["type"] == "end":
+            vmstat = {**record["vmstat"], "oom_kill": record["vmstat"]["oom_kill"] + kills}
+            bounds = {"bounded": how in ("stopped_s", "cut_s"), "by_host": how == "cut_s"}
+            record = {**record, "t_ms": max(end_ms, 5000), "vmstat": vmstat, **bounds}
+        sent.append(record)
+    return [*sent[:-1], *mine.get(how, mine[""]), sent[-1]]
 
 
-NOT_FINISHED: dict[str, Any] = dict.fromkeys(("rps", *outcome.LATENCIES), "absent")
-KILLED: dict[str, Any] = {"server_died_ms": 2000, "oom_kills": 1, "served": 30_000, **NOT_FINISHED}
-STOPPED: dict[str, Any] = {"bounded": True, "served": 60_000, "elapsed_ms": 60_000, **NOT_FINISHED}
-CUT: dict[str, Any] = {**STOPPED, "by_host": True}
+KILLED: dict[str, Any] = {"killed_s": 1.0, "served": 30_000}
+STOPPED: dict[str, Any] = {"stopped_s": 60.0, "served": 60_000}
+CUT: dict[str, Any] = {"cut_s": 60.0, "served": 60_000}
+
+
+def cell(limit: str, arm: str, repeat: int = 0) -> Cell:
+    return Cell(cells.case(SCALE, limit), ARM[arm], "classic", repeat)
 
 
 def run(limit: str, arm: str, repeat: int = 0, **result: Any) -> Run:
-    return outcome.read(Cell(limit, ARM[arm], SCALE, repeat), records(**result), 20.0)
+    return read(cell(limit, arm, repeat), records(limit, **result), 20.0)
 
 
 def everything(change: Run | None = None) -> Table:
     """A run of all cells that meets every gate, but for `change`."""
     always = run("high", "always", rps=1_000.0)
     runs = [run(limit, arm, repeat) for limit in LIMITS for arm in ARM for repeat in range(2)]
-    runs = [one for one in runs if (one.cell.limit, one.cell.arm.key) != ("high", "always")]
+    runs = [one for one in runs if (one.cell.case.key, one.cell.arm.key) != ("high", "always")]
     runs.append(always)
     if change:
-        runs = [one for one in runs if one.cell != change.cell]
+        runs = [one for one in runs if one.cell.name != change.cell.name]
         runs.append(change)
     return Table(runs)
 
@@ -96,48 +90,88 @@ def everything(change: Run | None = None) -> Table:
 class ReadTest(unittest.TestCase):
     def test_whole_run(self) -> None:
         one = run("high", "mthp_ext")
-        self.assertEqual((one.rps, one.flips, one.finished, one.pages_in), (50_000.0, 1, True, 10))
-        self.assertAlmostEqual(one.samples[0].stall, 0.2)
-        self.assertAlmostEqual(one.decisions[0].t_s, 0.5)
-        self.assertEqual(one.huge_peak, 39 << 19)
+        self.assertTrue(outcome.finished(one))
+        found = {name: outcome.FIGURES[name](one) for name in ("rps", "flips", "pages_in", "pages_out", "served")}
+        wanted = {"rps": 50_000.0, "flips": 1, "pages_in": 10, "pages_out": 20, "served": SCALE.size.requests}
+        self.assertEqual(found, wanted)
+        latencies = {name: outcome.FIGURES[name](one) for name in outcome.LATENCIES}
+        self.assertEqual(latencies, {"avg_ms": 3.565, "p50_ms": 3.271, "p95_ms": 5.711, "p99_ms": 12.0, "max_ms": 40.0})
+        self.assertAlmostEqual(outcome.decisions(one)[0].t_s, 0.5)
+        memory = {name: outcome.FIGURES[name](one) for name in ("memory_peak", "anon_mean", "huge_peak", "oom_kills")}
+        wanted = {"memory_peak": 96 * MIB, "anon_mean": 100 * MIB, "huge_peak": 40 * MIB, "oom_kills": 0}
+        self.assertEqual(memory, wanted)
+        stall = [outcome.FIGURES[name](one) for name in ("stall_some_s", "stall_full_s")]
+        self.assertEqual(stall, [2.0, 1.0])
 
     def test_bounded_run_is_rated_by_what_was_served(self) -> None:
-        one = run("high", "always", bounded=True, served=100_000, elapsed_ms=50_000, **NOT_FINISHED)
-        self.assertEqual((one.rps, one.latency, one.finished), (2_000.0, None, False))
+        one = run("high", "always", stopped_s=50.0, served=100_000)
+        self.assertEqual((outcome.rate(one), outcome.finished(one)), (2_000.0, False))
+        self.assertEqual([outcome.FIGURES[name](one) for name in outcome.LATENCIES], [None] * 5)
+
+    def test_a_server_that_does_not_say_what_it_served_is_rated_by_the_benchmark(self) -> None:
+        one = run("high", "always", **STOPPED)
+        one.output.clear()
+        self.assertEqual((outcome.served(one), outcome.rate(one)), (0, 0.0))
+        one.output["load"] = [(10.0, "SET: rps=1.0 (overall: 700.0)"), (30.0, "SET: rps=9.0 (overall: 900.0)")]
+        self.assertEqual((outcome.served(one), outcome.rate(one)), (27_000, 450.0))
 
     def test_killed_run(self) -> None:
-        one = run("max", "always", server_died_ms=2000, oom_kills=1, served=30_000, **NOT_FINISHED)
-        self.assertEqual((one.killed_s, one.rps, one.finished), (1.0, 30_000.0, False))
+        one = run("max", "always", **KILLED)
+        self.assertEqual((outcome.killed_s(one), outcome.rate(one), outcome.finished(one)), (1.0, 30_000.0, False))
         self.assertIn("OOM-killed after 1.00 s, 30,000 of 200,000 served", text.fate([one]))
-
-    def test_a_server_that_died_of_something_else_is_quoted(self) -> None:
-        one = run("max", "always", **{**KILLED, "oom_kills": 0, "server_said": "Guru Meditation"})
-        self.assertIn("server died after 1.00 s, 30,000 of 200,000 served; its last words: Guru", text.fate([one]))
 
     def test_a_run_cut_short_by_the_host_is_rated_and_says_so(self) -> None:
         one = run("high", "always", **CUT)
-        self.assertEqual((one.rps, one.by_host), (1_000.0, True))
+        self.assertEqual((outcome.rate(one), one.by_host), (1_000.0, True))
         said = "stopped by the clock of this machine after 60.0 s of guest time"
         self.assertIn(f"{said}, 60,000 of 200,000 served", text.fate([one]))
-        self.assertIn(said, schedule.outcome_line(one))
+        self.assertIn(said, execute.summary(one))
 
-    def test_a_full_report_of_too_few_requests_is_refused(self) -> None:
-        with self.assertRaises(ValueError):
-            run("none", "always", served=5)
+    def test_a_full_report_of_too_few_requests_is_doubted(self) -> None:
+        self.assertIn("only 5 of 200000 requests", outcome.doubt(run("none", "always", served=5)))
+        self.assertEqual(outcome.doubt(run("none", "always")), "")
+        self.assertEqual(outcome.doubt(run("high", "always", **STOPPED)), "")
 
     def test_missing_and_doubled_records_are_refused(self) -> None:
-        cell = Cell("none", ARM["always"], SCALE, 0)
-        for broken in (records()[1:], records()[:-1], [*records(), records()[-1]]):
+        sent = records("none")
+        for broken in (sent[1:], sent[:-1], [*sent, sent[-1]]):
             with self.assertRaises(ValueError):
-                outcome.read(cell, broken, 1.0)
+                read(cell("none", "always"), broken, 1.0)
 
 
 class PlanTest(unittest.TestCase):
     def test_all_cells_interleaved_and_the_slow_one_once_and_first(self) -> None:
-        cells = plan(SCALE, list(LIMITS), list(ARM), 2)
-        self.assertEqual(len(cells), 23)
-        self.assertEqual((cells[0].limit, cells[0].arm.key), ("high", "always"))
-        self.assertEqual([c.arm.key for c in cells[1:5]], list(ARM))
+        planned = plan(SCALE, list(LIMITS), list(ARM), 2)
+        self.assertEqual(len(planned), 23)
+        self.assertEqual((planned[0].case.key, planned[0].arm.key), ("high", "always"))
+        self.assertEqual([one.arm.key for one in planned[1:5]], list(ARM))
+
+    def test_the_cells_are_the_suites_but_for_the_deadline(self) -> None:
+        for limit in LIMITS:
+            [theirs] = scenarios.cases(SuiteScale.CI, [f"redis/set-{limit}"])
+            for arm in ARM.values():
+                jobs = [Cell(case, arm, "classic", 1).job({}, "/m") for case in (theirs, cells.case(SCALE, limit))]
+                self.assertEqual([job.pop("deadline_ms") for job in jobs], [30_000, 60_000])
+                self.assertEqual(*jobs)
+
+    def test_the_workload_as_it_is_published(self) -> None:
+        self.assertEqual(
+            cells.describe(SCALE),
+            {
+                "name": "demo",
+                "keys": 200_000,
+                "requests": 200_000,
+                "limit_bytes": 96 * MIB,
+                "memory_mib": 768,
+                "swap_bytes": 512 * MIB,
+                "deadline_s": 60,
+                "stop_s": 1500,
+                "repeats": 2,
+                "command": "redis-benchmark -t set -r 200000 -n 200000 -d 1024 -c 16 -P 32",
+                "min_free_kbytes": 2048,
+                "sample_ms": 50,
+            },
+        )
 
 
 class GateTest(unittest.TestCase):
@@ -166,11 +200,11 @@ class GateTest(unittest.TestCase):
         )
 
     def test_latency(self) -> None:
-        failed = self.check(run("high", "mthp_ext", 1, p99_ms=40.0))
+        failed = self.check(run("high", "mthp_ext", 1, p99=40.0))
         self.assertIn("memory.high: p99 of mthp_ext / never", failed)
 
     def test_kill_and_lost_requests(self) -> None:
-        killed = run("max", "mthp_ext", 1, server_died_ms=2000, oom_kills=1, served=9, **NOT_FINISHED)
+        killed = run("max", "mthp_ext", 1, **{**KILLED, "served": 9})
         failed = self.check(killed)
         self.assertIn("memory.max: mthp_ext, out-of-memory kills", failed)
         self.assertIn("memory.max: mthp_ext serves every request (share of requests)", failed)
@@ -184,12 +218,11 @@ class GateTest(unittest.TestCase):
     def test_always_cut_short_is_a_lower_bound(self) -> None:
         name = "memory.high: rps of mthp_ext / always until it was stopped"
         self.assertEqual(self.judged(run("high", "always", **CUT))[name], (True, True))
-        fast = {**CUT, "elapsed_ms": 10_000}
-        checked = self.judged(run("high", "always", **fast))
+        checked = self.judged(run("high", "always", served=60_000, cut_s=10.0))
         self.assertEqual(checked.pop(name), (False, False))
         self.assertTrue(all(judged for judged, _ in checked.values()))
         # In guest time it is a property of the cell, and is judged.
-        self.assertEqual(self.judged(run("high", "always", **{**fast, "by_host": False}))[name], (True, False))
+        self.assertEqual(self.judged(run("high", "always", served=60_000, stopped_s=10.0))[name], (True, False))
 
     def test_an_arm_cut_short_is_not_judged_by_what_it_served_first(self) -> None:
         for limit, arm, count in (("high", "mthp_ext", 4), ("max", "mthp_ext", 4), ("high", "never", 2)):
@@ -200,7 +233,7 @@ class GateTest(unittest.TestCase):
         self.assertFalse(gates.check(everything(run("max", "mthp_ext", 1, **CUT)), counted=False)[0].missed)
 
     def test_a_kill_counts_before_the_clock_as_well(self) -> None:
-        checked = self.judged(run("max", "mthp_ext", 1, **{**CUT, "oom_kills": 1}))
+        checked = self.judged(run("max", "mthp_ext", 1, **CUT, kills=1))
         self.assertEqual(checked["memory.max: mthp_ext, out-of-memory kills"], (True, False))
 
     def test_without_counted_time_only_events_are_judged(self) -> None:
@@ -251,7 +284,7 @@ class TextTest(unittest.TestCase):
         self.assertEqual(text.short_table(Table([run("high", "reactive")]), SCALE.limit_bytes), [])
 
     def test_one_death_has_one_time(self) -> None:
-        late = [run("max", "always", repeat, **{**KILLED, "server_died_ms": 2470 - 10 * repeat, "served": 9 - repeat})
+        late = [run("max", "always", repeat, killed_s=1.47 - 0.01 * repeat, served=9 - repeat)
                 for repeat in range(2)]  # fmt: skip
         runs = [*late, run("max", "never")]
         lines = text.limit_table(Table(runs), "max", SCALE.limit_bytes)
@@ -280,68 +313,35 @@ class TextTest(unittest.TestCase):
         self.assertNotIn("The clock", text.report(everything(), [], SCALE.limit_bytes, "icount"))
 
     def test_what_was_not_measured_is_not_invented(self) -> None:
-        bounded = run("high", "always", bounded=True, served=100, elapsed_ms=50_000, **NOT_FINISHED)
+        bounded = run("high", "always", stopped_s=50.0, served=100)
         lines = text.limit_table(everything(bounded), "high", SCALE.limit_bytes)
         self.assertIn("not measured", next(line for line in lines if "p99" in line))
         self.assertIn("always: stopped after", lines[-1])
 
 
-class CellTest(unittest.TestCase):
-    """What comes of a guest, however it ended."""
-
-    def run_cell(self, cell: Cell, sent: list[dict[str, Any]], stop_s: float = 1500.0) -> tuple[Run, vm.Job]:
-        jobs: list[vm.Job] = []
-
-        def boot(job: vm.Job, _: object) -> vm.Outcome:
-            jobs.append(job)
-            return vm.Outcome(vm.Verdict.PASSED, 0, sent, Path("/output"), Path("/console"), 20.0)
-
-        with mock.patch.object(vm, "run", boot), redirect_stdout(io.StringIO()):
-            progress = Progress(1, live=False)
-            tools = schedule.Programs(Path("/m"), Path("/s"), Path("/b"))
-            return schedule.run_cell(cell, Path(), Mode.ICOUNT, tools, progress, stop_s), jobs[0]
-
-    def test_the_host_bounds_it_too(self) -> None:
-        cell = Cell("high", ARM["always"], SCALE, 0)
-        one, job = self.run_cell(cell, records(**CUT), 77.0)
-        self.assertTrue(one.by_host)
-        self.assertEqual(job.stop_s, 77.0)
-        self.assertGreater(job.timeout_s, 77.0 + 60.0)
-
-    def test_a_bound_before_anything_was_served_is_an_error(self) -> None:
-        cell = Cell("high", ARM["always"], SCALE, 0)
-        with self.assertRaises(LabError) as caught:
-            self.run_cell(cell, records(**{**CUT, "served": 0}))
-        self.assertEqual(caught.exception.code, Exit.GUEST_TIMEOUT)
-        self.assertIn("before a request was served", caught.exception.cause)
-
-    def test_records_that_make_no_sense(self) -> None:
-        cell = Cell("high", ARM["always"], SCALE, 0)
-        with self.assertRaises(LabError) as caught:
-            self.run_cell(cell, records()[1:])
-        self.assertTrue(caught.exception.cause.startswith("its records make no sense"))
-
-
 class InterruptTest(unittest.TestCase):
     def test_ctrl_c_keeps_what_is_done_and_does_not_wait_for_the_rest(self) -> None:
-        cells = [Cell("none", ARM[arm], SCALE, 0) for arm in ("always", "never", "reactive", "mthp_ext")]
-        ended = threading.Event()
+        planned = [cell("none", arm) for arm in ("always", "never", "reactive", "mthp_ext")]
+        begun, ended = threading.Event(), threading.Event()
 
-        def one(cell: Cell, *_: Any) -> Run:
-            if cell is cells[0]:
+        def one(of: Cell, *_: Any) -> Run:
+            if of is planned[0]:
                 return run("none", "always")
-            if cell is cells[1]:
+            if of is planned[1]:
+                begun.wait(60)
                 raise KeyboardInterrupt
+            begun.set()
             ended.wait(60)
             raise LabError(Exit.GUEST_DIED, "killed")
 
         with (
-            mock.patch.object(schedule, "run_cell", one),
+            mock.patch.object(execute, "run_cell", one),
             mock.patch.object(programs, "guest"),
             mock.patch.object(proc, "stop_all", ended.set),
+            redirect_stdout(io.StringIO()),
         ):
-            tools = schedule.Programs(Path(), Path(), Path())
-            finished = schedule.run_all(cells, Path(), Mode.ICOUNT, tools, 3)
+            world = execute.World(Path(), Mode.ICOUNT, Path(), Path(), None)
+            finished = execute.run_all(planned, world, 3)
         self.assertTrue(finished.interrupted and ended.is_set())
         self.assertEqual([one.cell.arm.key for one in finished.runs], ["always"])
         self.assertEqual(finished.errors, [])
@@ -371,7 +371,7 @@ class _Checker(HTMLParser):
 
 class PageTest(unittest.TestCase):
     def test_well_formed_self_contained_and_escaped(self) -> None:
-        table = everything(run("max", "always", 1, server_died_ms=2000, oom_kills=1, served=9, **NOT_FINISHED))
+        table = everything(run("max", "always", 1, **{**KILLED, "served": 9}))
         document = page.render(table, gates.check(table, counted=True), SCALE, ENVIRONMENT)
         checker = _Checker()
         checker.feed(document)

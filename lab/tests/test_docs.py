@@ -35,6 +35,12 @@ def broken(page: Path) -> list[str]:
     return wrong
 
 
+def paths(page: Path) -> set[str]:
+    """Files of the lab that a page names; NAME stands for any."""
+    found = re.findall(r"\blab/[\w/]+\.(?:py|rs|c|h)\b", page.read_text())
+    return {path for path in found if "NAME" not in path}
+
+
 def verifier_rows(text: str) -> dict[tuple[str, str], set[str]]:
     """(policy, options) -> programs, of the table in docs/internals/verifier-cost.md."""
     found: dict[tuple[str, str], set[str]] = {}
@@ -51,6 +57,15 @@ class LinkTest(unittest.TestCase):
         self.assertGreater(len(PAGES), 10)
         for page in PAGES:
             self.assertEqual(broken(page), [], page)
+
+
+class PathTest(unittest.TestCase):
+    def test_the_files_of_the_lab_that_are_named_exist(self) -> None:
+        # In the lab's own messages and comments, too.
+        sources = [path for path in (REPO / "lab").rglob("*") if path.suffix in (".py", ".rs", ".c", ".h")]
+        named = {path for page in [*PAGES, *sources, REPO / ".ci" / "run"] for path in paths(page)}
+        self.assertGreater(len(named), 30)
+        self.assertEqual([path for path in sorted(named) if not (REPO / path).exists()], [])
 
 
 class PolicyPageTest(unittest.TestCase):

@@ -6,10 +6,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from lab.checks import figures
+from lab.checks.expression import BadFigureError, Results, evaluate, written
+from lab.checks.figures import RESULTS, parse, problems
 from lab.paths import REPO
-from lab.report import figures
-from lab.report.expression import BadFigureError, Results, evaluate, written
-from lab.report.figures import RESULTS, parse, problems
 
 _DEMO = {
     "workload": {},

@@ -4,6 +4,7 @@
 import errno
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,12 +16,13 @@ from pathlib import Path
 from unittest import mock
 
 import lab.__main__ as front
-from lab import accel, paths, programs, results, setup, space
+from lab import paths, programs, results, setup, space
 from lab.errors import Exit, LabError, of_host
 from lab.kernel import build, source
 from lab.kernel.source import Base
 from lab.paths import REPO
-from lab.qemu import Mode
+from lab.vm import accel
+from lab.vm.qemu import Mode
 
 
 class HostTest(unittest.TestCase):
@@ -175,7 +177,7 @@ class SpaceTest(HostTest):
 
 class KvmTest(HostTest):
     def best(self, device: Path) -> tuple[Mode, str]:
-        with mock.patch("lab.accel._DEVICE", device):
+        with mock.patch("lab.vm.accel._DEVICE", device):
             return accel.best(self.directory / "bzImage")
 
     def test_no_device(self) -> None:
@@ -185,7 +187,7 @@ class KvmTest(HostTest):
         # Its mode would allow it; the container does not.
         device = self.directory / "kvm"
         device.touch(mode=0o666)
-        with mock.patch("lab.accel.os.open", side_effect=PermissionError(errno.EPERM, "Operation not permitted")):
+        with mock.patch("lab.vm.accel.os.open", side_effect=PermissionError(errno.EPERM, "Operation not permitted")):
             self.assertEqual(self.best(device), (Mode.TCG, f"{device} cannot be opened: Operation not permitted"))
 
     def test_a_device_that_opens_is_tried(self) -> None:
@@ -193,10 +195,10 @@ class KvmTest(HostTest):
         device.touch()
         boot.write_text("one\n")
         with (
-            mock.patch("lab.accel._BOOT_ID", boot),
-            mock.patch("lab.accel.cache", return_value=self.directory),
-            mock.patch("lab.accel.qemu.binary", return_value="/bin/true"),
-            mock.patch("lab.accel._probe", return_value=(Mode.KVM, "it booted")) as probe,
+            mock.patch("lab.vm.accel._BOOT_ID", boot),
+            mock.patch("lab.vm.accel.cache", return_value=self.directory),
+            mock.patch("lab.vm.accel.qemu.binary", return_value="/bin/true"),
+            mock.patch("lab.vm.accel._probe", return_value=(Mode.KVM, "it booted")) as probe,
         ):
             self.assertEqual([self.best(device), self.best(device)], [(Mode.KVM, "it booted")] * 2)
         self.assertEqual(probe.call_count, 1)
@@ -211,13 +213,13 @@ class ModeOfKernelTest(HostTest):
             ("# CONFIG_JUMP_LABEL is not set", Mode.TCG, Mode.TCG),
         ):
             kernel.config.write_text(f"{line}\n")
-            with self.subTest(line, best=best), mock.patch("lab.accel.best", return_value=(best, "why")):
+            with self.subTest(line, best=best), mock.patch("lab.vm.accel.best", return_value=(best, "why")):
                 self.assertEqual(accel.of(kernel)[0], wanted)
                 self.assertEqual(accel.of_image(kernel.image)[0], wanted)
 
     def test_one_thread_for_an_image_of_unknown_configuration(self) -> None:
         for best, wanted in ((Mode.TCG, Mode.SINGLE), (Mode.KVM, Mode.KVM)):
-            with mock.patch("lab.accel.best", return_value=(best, "why")):
+            with mock.patch("lab.vm.accel.best", return_value=(best, "why")):
                 self.assertEqual(accel.of_image(self.directory / "bzImage")[0], wanted)
 
 
@@ -327,6 +329,38 @@ class FrontTest(HostTest):
         for code in Exit:
             span = "31-34" if code in range(31, 35) else str(int(code))
             self.assertIn(f"| {span} |", table, code.name)
+
+
+class VariableTest(unittest.TestCase):
+    """Variables of make that are options of a command."""
+
+    FREE = frozenset({"KERNEL_TARBALL", "KERNEL_URL", "MTHP_CACHE"})
+    """Those that are no option: where things come from and lie, for every command."""
+
+    def options(self, *words: str, **variables: str) -> dict[str, object]:
+        with mock.patch.dict(os.environ, variables):
+            return vars(front._parser().parse_args(words))
+
+    def test_those_that_the_makefile_hands_over_are_options(self) -> None:
+        [exported] = re.findall(r"^export (.*)$", (REPO / "Makefile").read_text(), re.MULTILINE)
+        commands = front._parser()._subparsers
+        assert commands
+        [choice] = commands._group_actions
+        helps = " ".join(str(action.help) for sub in dict(choice.choices or {}).values() for action in sub._actions)
+        self.assertEqual(set(re.findall(r"also: (\w+)=", helps)), set(exported.split()) - self.FREE)
+
+    def test_they_are_read_as_the_options_are(self) -> None:
+        soak = self.options("soak", MINUTES="2.5", SEED="7", PREEMPT="full")
+        self.assertEqual((soak["minutes"], soak["seed"], soak["preempt"]), (2.5, 7, "full"))
+        self.assertEqual(self.options("soak", "--seed", "8", SEED="7")["seed"], 8)
+        self.assertEqual(self.options("kernel-tree", DIR="/x")["dir"], Path("/x"))
+        self.assertTrue(self.options("clean-root", AS_USER="1")["user"])
+
+    def test_an_empty_one_is_none(self) -> None:
+        soak = self.options("soak", MINUTES="", SEED="", PREEMPT="")
+        self.assertEqual((soak["minutes"], soak["seed"], soak["preempt"]), (30.0, None, ""))
+        self.assertFalse(self.options("kernel", DEBUG="")["debug"])
+        self.assertFalse(self.options("kernel", DEBUG="0")["debug"])
 
 
 class PythonTest(HostTest):

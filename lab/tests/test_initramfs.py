@@ -8,9 +8,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from lab import initramfs
-from lab.cpio import CpioWriter
 from lab.errors import LabError
+from lab.vm import initramfs
+from lab.vm.cpio import CpioWriter
 
 
 def read_newc(data: bytes) -> dict[str, tuple[int, bytes]]:

@@ -6,8 +6,9 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
+from lab.checks import bisect, checkpatch, matrix, sparse
 from lab.errors import LabError
-from lab.kernel import bisect, checkpatch, kbuild, matrix, sparse
+from lab.kernel import kbuild
 from lab.kernel.series import Patch, load
 
 

@@ -5,9 +5,9 @@ import re
 import unittest
 from typing import ClassVar
 
+from lab.checks.guest import SELFTEST_BOOTS
 from lab.kernel.series import load
 from lab.paths import REPO
-from lab.testing.guest import SELFTEST_BOOTS
 
 _TABLE = REPO / "docs" / "internals" / "kernel-tests.md"
 _WANTED = (

@@ -4,8 +4,8 @@
 import unittest
 from typing import Any
 
+from lab.checks.khugepaged import Side, collect, gates, tables
 from lab.errors import LabError
-from lab.khugepaged import Side, collect, gates, tables
 
 
 def _records(before: bool, passes: int, idle: int, cold: str) -> list[dict[str, Any]]:

@@ -7,16 +7,16 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.checks import bpftests, matrix
+from lab.checks.guest import SELFTEST_BOOTS
+from lab.checks.mutants.judge import Fate, Seen, fate, sound
+from lab.checks.mutants.patches import BUGS, OPEN, RULES, Catch, How, Mutant, load, parse
+from lab.checks.result import Status
 from lab.errors import LabError
-from lab.kernel import matrix, series
+from lab.kernel import series
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
-from lab.mutants.judge import Fate, Seen, fate, sound
-from lab.mutants.patches import BUGS, OPEN, RULES, Catch, How, Mutant, load, parse
 from lab.paths import REPO, cache
-from lab.testing import bpftests
-from lab.testing.guest import SELFTEST_BOOTS
-from lab.testing.result import Status
 
 _HEAD = b"SPDX-License-Identifier: GPL-2.0-only\nRule: bounds B4\nBreaks: it\nCaught-by: mthp_psi mthp.stall_totals\n"
 _DIFF = b"\n--- a/mm/one.c\n+++ b/mm/one.c\n@@ -1 +1 @@\n-a\n+b\n"

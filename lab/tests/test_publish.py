@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from lab import publish, results
+from lab import results
 from lab.bench import gates, judging, output, scenarios
 from lab.bench.spec import Scale
 from lab.bench.table import Table
+from lab.checks import publish
 from lab.demo import arrival
 from lab.demo.cells import ARM, LIMITS
 from lab.errors import LabError

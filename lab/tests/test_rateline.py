@@ -9,6 +9,7 @@ from lab.bench.scenarios import late
 from lab.bench.served import panels
 from lab.bench.table import Table
 from lab.demo import arrival
+from lab.demo.cells import SCALES
 from lab.report.rateline import Line, Mark, as_svg, as_text, counted, rates, top
 from lab.tests.bench_runs import CI, ENVIRONMENT, one
 from lab.tests.test_demo import _Checker
@@ -147,8 +148,8 @@ class SceneTest(unittest.TestCase):
         self.assertIn('class="event"', arrival.section(runs))
 
     def test_the_plan_has_the_wanted_arms(self) -> None:
-        self.assertEqual([cell.arm.key for cell in arrival.plan("demo", ["never", "reactive"])], ["never"])
-        self.assertEqual([cell.arm.key for cell in arrival.plan("smoke", arrival.ARMS)], list(arrival.ARMS))
+        self.assertEqual([cell.arm.key for cell in arrival.plan(SCALES["demo"], ["never", "reactive"])], ["never"])
+        self.assertEqual([cell.arm.key for cell in arrival.plan(SCALES["smoke"], arrival.ARMS)], list(arrival.ARMS))
 
     def test_the_suites_page_draws_it_too(self) -> None:
         document = page.render(Table(self.runs()), [], ENVIRONMENT)

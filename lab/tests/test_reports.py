@@ -5,8 +5,8 @@ import math
 import unittest
 
 from lab import results, setup
-from lab.testing import libtest, tap
-from lab.testing.result import Status, Suite, total
+from lab.checks import libtest, tap
+from lab.checks.result import Status, Suite, total
 
 
 def _tap(text: str) -> Suite:

@@ -10,9 +10,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from unittest import mock
 
-from lab import proc, schedule, terminal
+from lab import proc, terminal
 from lab.errors import Exit, LabError
-from lab.schedule import Finished, Progress, alike, run_all
+from lab.vm import schedule
+from lab.vm.schedule import Finished, Progress, alike, run_all
 
 _LOCALE = "redis-server: Failed to configure LOCALE for invalid locale name."
 

@@ -6,8 +6,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from lab.checks.checkpatch import unlisted
 from lab.errors import Exit, LabError
-from lab.kernel.checkpatch import unlisted
 from lab.kernel.series import Patch, load
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree

@@ -8,9 +8,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from lab import soak
+from lab.checks import soak
+from lab.checks.result import Suite
 from lab.errors import LabError
-from lab.testing.result import Suite
 from lab.vm import Outcome, Verdict
 
 _SOAK = """#!/bin/sh

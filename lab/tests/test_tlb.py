@@ -22,21 +22,21 @@ from lab.bench.run import Run
 from lab.bench.spec import Scale
 from lab.bench.table import Table
 from lab.bench.text import case_table, not_modelled
+from lab.checks.result import Status
+from lab.checks.tlb import TOLERANCE, Guest, Reads, accesses, clock, expected, judge, judge_cells, rows, script, wrong
+from lab.checks.tlb import run as gate_of_model
 from lab.errors import Exit, LabError
 from lab.kernel import debian
 from lab.kernel.aptsources import Source
 from lab.kernel.build import Kernel
 from lab.paths import REPO
-from lab.qemu import Emulator
-from lab.testing.result import Status
-from lab.testing.tlb import TOLERANCE, Guest, Reads, accesses, clock, expected, judge, judge_cells, rows, script, wrong
-from lab.testing.tlb import run as gate_of_model
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, one
 from lab.tlb import coverage, emulator, hardware, model
 from lab.tlb.counts import Counts, Window, read
 from lab.tlb.geometry import Geometry, Shape, size
 from lab.tlb.model import Model
 from lab.vm import Mode
+from lab.vm.qemu import Emulator
 
 
 def counted(walks_4k: int, accesses: int = 1000, l1_misses: int = 0, lost: int = 0) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class EmulatorTest(unittest.TestCase):
     def test_another_system_is_refused_with_the_reason(self) -> None:
         with (
             mock.patch("lab.tlb.emulator._release", return_value="forky"),
-            mock.patch("lab.qemu.binary", return_value="qemu"),
+            mock.patch("lab.vm.qemu.binary", return_value="qemu"),
             mock.patch("lab.programs.version", return_value="11.0"),
             self.assertRaisesRegex(LabError, "needs QEMU 10.0; the host's is 11.0, and Debian has none for forky"),
         ):

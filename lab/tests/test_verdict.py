@@ -4,7 +4,7 @@
 import unittest
 
 from lab.errors import Exit
-from lab.verdict import Evidence, Verdict, judge, parse_record, splats, stalls
+from lab.vm.verdict import Evidence, Verdict, judge, parse_record, splats, stalls
 
 _NONCE = "5f2d"
 

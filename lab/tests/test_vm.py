@@ -9,9 +9,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from lab import qemu, vm
+from lab import vm
 from lab.errors import Exit, LabError
-from lab.verdict import Verdict
+from lab.vm import machine, qemu
+from lab.vm.verdict import Verdict
 
 # Finds its files in QEMU's arguments, and the nonce in the initramfs as only PID 1 could.
 _PRELUDE = """\
@@ -36,10 +37,10 @@ class Run(unittest.TestCase):
         self.kernel = self.directory / "bzImage"
         self.kernel.touch()
         for target, value in (
-            ("lab.vm.BUILD", self.directory),
-            ("lab.hang._ANSWER_S", 0.2),
-            ("lab.vm.programs.guest", lambda: Path("/bin/true")),
-            ("lab.vm.initramfs.build", self.image),
+            ("lab.vm.machine.BUILD", self.directory),
+            ("lab.vm.hang._ANSWER_S", 0.2),
+            ("lab.vm.machine.programs.guest", lambda: Path("/bin/true")),
+            ("lab.vm.machine.initramfs.build", self.image),
         ):
             patcher = mock.patch(target, value)
             patcher.start()
@@ -198,7 +199,7 @@ class Run(unittest.TestCase):
     def test_the_cause_is_what_the_workload_reported(self) -> None:
         said = self.cause(
             """
-            write("output", "lab-guest redis: start redis-server: it ended; it said: redis-server: no locale\\n")
+            write("output", "lab-guest bench: start server: it ended; it said: redis-server: no locale\\n")
             write("results", '{"type": "failure", "cause": "redis-server: no locale"}\\n')
             write("verdict", nonce + " exit 1\\n")
             """
@@ -213,13 +214,13 @@ class Run(unittest.TestCase):
         self.assertEqual(self.cause("""write("verdict", nonce + " exit 7\\n")"""), "exit code 7")
 
     def test_a_full_disk_is_named(self) -> None:
-        with mock.patch("lab.vm.space.free_mib", side_effect=[1 << 20, 0]):
+        with mock.patch("lab.vm.machine.space.free_mib", side_effect=[1 << 20, 0]):
             outcome = self.run_fake("""write("results", '{"n"'); write("verdict", nonce + " exit 0\\n")""")
         self.assertIn("the disk of", outcome.why)
 
     def test_a_guest_is_not_begun_without_room_for_it(self) -> None:
         with (
-            mock.patch("lab.vm.space.free_mib", return_value=17),
+            mock.patch("lab.vm.machine.space.free_mib", return_value=17),
             mock.patch("lab.space.free_mib", return_value=17),
             self.assertRaises(LabError) as caught,
         ):
@@ -233,7 +234,7 @@ class Run(unittest.TestCase):
         self.assertEqual(outcome.records, [])
 
     def test_an_endless_writer_is_stopped(self) -> None:
-        with mock.patch.object(vm, "_CHANNEL_LIMIT", 1 << 20):
+        with mock.patch.object(machine, "_CHANNEL_LIMIT", 1 << 20):
             outcome = self.run_fake("while True: write('output', 'x' * 65536)")
         self.assertEqual(outcome.verdict, Verdict.TIMEOUT)
         self.assertIn("MiB in output.log", outcome.reason)

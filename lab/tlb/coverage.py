@@ -77,7 +77,7 @@ def main(path: Path | None) -> int:
     plans = [(order, cover) for order in ORDERS for cover in COVERS]
     lines = [f"{program} {MIB} {cover} {order}:{ACCESSES} > $LAB_RESULTS || exit 1" for order, cover in plans]
     job = vm.Job(kernel=kernel.image, argv=["/bin/sh", "-c", "\n".join(lines)], programs=[program], cpus=1,
-                 memory_mib=MIB + 384, mode=Mode.ICOUNT, append="transparent_hugepage=madvise", tlb=tlb,
+                 memory_mib=MIB + 384, mode=Mode.ICOUNT, append="transparent_hugepage=madvise", plugin=tlb,
                  name="walks")  # fmt: skip
     outcome = vm.run(job)
     outcome.check("walks")

@@ -8,11 +8,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from lab import proc, programs, qemu
+from lab import proc, programs
 from lab.errors import Exit, LabError
 from lab.kernel.debian import Attempts, PrivateApt, host_config, mirrors
 from lab.lock import locked
 from lab.paths import BUILD, cache
+from lab.vm import qemu
 
 SERIES = "10.0"
 """The only one: an older one lets no plugin read registers and memory, a newer one must pass the model's test first."""

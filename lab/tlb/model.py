@@ -11,10 +11,10 @@ from lab import proc, programs
 from lab.errors import Exit, LabError
 from lab.lock import locked
 from lab.paths import BUILD, REPO
-from lab.qemu import Emulator
 from lab.tlb import emulator, layout
 from lab.tlb.counts import read
 from lab.tlb.geometry import Geometry
+from lab.vm.qemu import Emulator
 
 _SOURCE = REPO / "lab" / "tlb" / "plugin"
 _FLAGS = ("-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden")

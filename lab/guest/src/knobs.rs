@@ -9,7 +9,6 @@ use crate::failure::Failure;
 
 /// Where cgroup v2 is mounted.
 pub const CGROUP: &str = "/sys/fs/cgroup";
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const ZRAM: &str = "/sys/block/zram0";
 
 /// Writes a setting.
@@ -31,14 +30,17 @@ pub fn read(path: impl AsRef<Path>) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|e| Failure::new(format!("read {}", path.display()), e))
 }
 
-/// The number that is all of `text`; `what` names it in the error.
+/// Reads a number from a file of its own.
 ///
 /// # Errors
-/// It is none.
-pub fn number_in(text: &str, what: &str) -> Result<u64, Failure> {
-    text.trim()
-        .parse()
-        .map_err(|_| Failure::other(format!("read {what}"), format!("not a number: {text:?}")))
+/// It cannot be read, or is none.
+pub fn number(path: impl AsRef<Path>) -> Result<u64, Failure> {
+    let path = path.as_ref();
+    let text = read(path)?;
+    text.trim().parse().map_err(|_| {
+        let what = format!("read {}", path.display());
+        Failure::other(what, format!("not a number: {text:?}"))
+    })
 }
 
 /// The value behind `key` in a file of "key value" lines; 0 if there is no such line.
@@ -57,23 +59,6 @@ pub fn stall_in(text: &str, kind: &str) -> u64 {
         .and_then(|line| line.rsplit_once("total="))
         .and_then(|(_, total)| total.trim().parse().ok())
         .unwrap_or(0)
-}
-
-/// Sets THP as a whole and each size of anonymous memory to `value`.
-///
-/// # Errors
-/// The kernel has no THP, or does not know the value.
-pub fn thp(value: &str) -> Result<(), Failure> {
-    write(format!("{THP}/enabled"), value)?;
-    let sizes = fs::read_dir(THP).map_err(|e| Failure::new(format!("list {THP}"), e))?;
-    for size in sizes.flatten() {
-        let enabled = size.path().join("enabled");
-        // Sizes of file memory have no such file.
-        if size.file_name().to_string_lossy().starts_with("hugepages-") && enabled.exists() {
-            write(enabled, value)?;
-        }
-    }
-    Ok(())
 }
 
 /// Runs a short command to its end.
@@ -148,15 +133,7 @@ impl Group {
     /// # Errors
     /// It does not.
     pub fn number(&self, file: &str) -> Result<u64, Failure> {
-        number_in(&read(self.path.join(file))?, file)
-    }
-
-    /// A count of memory.events.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn event(&self, name: &str) -> Result<u64, Failure> {
-        Ok(keyed(&read(self.path.join("memory.events"))?, name))
+        number(self.path.join(file))
     }
 
     /// Total memory stall of a kind, microseconds.

@@ -4,13 +4,9 @@
 
 mod bench;
 mod clock;
-mod failure;
 mod init;
-mod knobs;
 mod policy;
 mod ports;
-mod redis;
-mod results;
 mod sampler;
 mod stop;
 mod words;
@@ -22,14 +18,13 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("init") => init::main(),
-        Some("redis") => redis::main(args.next().as_deref()),
         Some("bench") => bench::main(args.next().as_deref()),
         Some("zipf") => zipf::main(&args.collect::<Vec<_>>()),
         // The kernel hands on whatever words of its command line it does not know itself.
         _ if std::process::id() == 1 => init::main(),
         other => {
             eprintln!(
-                "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), redis, bench, zipf",
+                "lab-guest: {} is not a command; there are: init (as PID 1 of the lab's guest), bench, zipf",
                 other.unwrap_or("(nothing)")
             );
             ExitCode::from(2)

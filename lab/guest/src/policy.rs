@@ -12,9 +12,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::results::Results;
 use crate::words::Words;
+use lab_guest::failure::Failure;
+use lab_guest::results::Results;
 
 /// Guest time that mthp_ext has to attach.
 const ATTACH: Duration = Duration::from_secs(30);

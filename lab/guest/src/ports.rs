@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 /// The device announces its ports some time after the driver is there.
 const APPEAR: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 //! The channel on which a workload reports to the host: one JSON object a line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -21,18 +21,22 @@ impl Results {
     ///
     /// # Errors
     /// LAB_RESULTS is not set (this is not the lab's guest), or cannot be opened.
-    pub fn open() -> io::Result<Self> {
+    pub fn open() -> Result<Self, Failure> {
+        let what = "open the results channel";
         let path = std::env::var_os("LAB_RESULTS").ok_or_else(|| {
-            io::Error::other("LAB_RESULTS is not set: this runs in the lab's guest only")
+            Failure::other(
+                what,
+                "LAB_RESULTS is not set: this runs in the lab's guest only",
+            )
         })?;
-        Self::to(Path::new(&path))
+        Self::to(Path::new(&path)).map_err(|e| Failure::new(what, e))
     }
 
     /// Writes to an existing file or FIFO.
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn to(path: &Path) -> io::Result<Self> {
+    pub fn to(path: &Path) -> std::io::Result<Self> {
         let file = OpenOptions::new().write(true).open(path)?;
         Ok(Self {
             file: Mutex::new(file),
@@ -43,12 +47,13 @@ impl Results {
     ///
     /// # Errors
     /// The write failed.
-    pub fn send(&self, record: &Value) -> io::Result<()> {
+    pub fn send(&self, record: &Value) -> Result<(), Failure> {
         let line = format!("{record}\n");
         self.file
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .write_all(line.as_bytes())
+            .map_err(|e| Failure::new("write a result", e))
     }
 }
 

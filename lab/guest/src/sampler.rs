@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A thread that samples at a fixed interval of guest time.
 
-use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 /// A running sampler.
 pub struct Sampler {
     stop: Sender<()>,
-    thread: JoinHandle<io::Result<()>>,
+    thread: JoinHandle<Result<(), Failure>>,
 }
 
 impl Sampler {
     /// Calls `sample` now and once every `interval`, until `stop`.
     pub fn start(
         interval: Duration,
-        mut sample: impl FnMut() -> io::Result<()> + Send + 'static,
+        mut sample: impl FnMut() -> Result<(), Failure> + Send + 'static,
     ) -> Self {
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
@@ -40,10 +39,9 @@ impl Sampler {
     pub fn stop(self) -> Result<(), Failure> {
         // The thread may have ended with an error of its own, which join reports.
         let _ = self.stop.send(());
-        match self.thread.join() {
-            Ok(ended) => ended.map_err(|e| Failure::new("take a sample", e)),
-            Err(_) => Err(Failure::other("take a sample", "the sampler panicked")),
-        }
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(Failure::other("take a sample", "the sampler panicked")))
     }
 }
 

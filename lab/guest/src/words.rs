@@ -72,16 +72,6 @@ fn take(line: &mut Vec<u8>, each: &mut impl FnMut(&str)) {
     }
 }
 
-/// The last message in a log of Redis; empty if there is none.
-pub fn last_in(log: &str) -> &str {
-    message(
-        log.lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default(),
-    )
-}
-
 /// A line without the "PID:ROLE DATE LEVEL " with which Redis begins those of its log.
 fn message(line: &str) -> &str {
     let line = line.trim();
@@ -122,12 +112,11 @@ mod tests {
         let log = "7:C 22 Nov 2026 21:00:00.123 * oO0OoO0OoO0Oo Redis is starting oO0OoO0OoO0Oo\n\
             7:M 22 Nov 2026 21:00:00.124 # Failed to configure LOCALE for invalid locale name.\n\n";
         let said = "Failed to configure LOCALE for invalid locale name.";
-        assert_eq!(last_in(log), said);
         let words = Words::follow(log.as_bytes(), |_| {});
         words.finish();
         assert_eq!(words.last(), said);
-        assert_eq!(last_in("plain - words # here"), "plain - words # here");
-        assert_eq!(last_in("7:M no level"), "7:M no level");
-        assert_eq!(last_in(""), "");
+        assert_eq!(message("plain - words # here"), "plain - words # here");
+        assert_eq!(message("7:M no level"), "7:M no level");
+        assert_eq!(message(""), "");
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 const USAGE: &str = "lab-guest zipf SOCKET KEYS EXPONENT_PERCENT GET_PERCENT VALUE_BYTES CLIENTS PIPELINE \
                      WARM_UP_S SECONDS (0: store each key once)";

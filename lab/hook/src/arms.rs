@@ -11,12 +11,12 @@ use serde_json::json;
 
 use crate::attach::Yardstick;
 use crate::ext::Ext;
-use crate::failure::Failure;
 use crate::faults::{self, Faults};
 use crate::groups::{self, Groups};
 use crate::plan::{Arm, At, Plan, Policy};
-use crate::results::Results;
 use crate::samples::Samples;
+use lab_guest::failure::Failure;
+use lab_guest::results::Results;
 
 const SIBLING: &str = "sibling";
 /// Guest time for mthp_ext to have scanned all cgroups after attaching: two windows and a half.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 /// BPF_F_CGROUP_FD: target_fd of a struct_ops link is a cgroup.
 const BPF_F_CGROUP_FD: u32 = 1 << 7;

@@ -9,7 +9,7 @@ use nix::sys::time::TimeValLike;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 /// Instructions executed since the guest was started, plus the time it slept.
 #[inline(always)]

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::clock;
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 const OUTPUT: &str = "/run/mthp_ext.log";
 /// Guest time that it has to attach.

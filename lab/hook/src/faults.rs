@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::clock;
-use crate::failure::Failure;
 use crate::knobs;
+use lab_guest::failure::Failure;
 
 const KIB: usize = 1024;
 const PAGE: usize = 4 * KIB;

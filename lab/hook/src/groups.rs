@@ -8,9 +8,9 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::failure::Failure;
-use crate::knobs::{number, write};
 use crate::plan::Place;
+use lab_guest::failure::Failure;
+use lab_guest::knobs::{number, write};
 
 /// The mount point of cgroup v2, and so its root.
 pub const ROOT: &str = "/sys/fs/cgroup";

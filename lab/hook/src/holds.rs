@@ -13,13 +13,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::ext::Ext;
-use crate::failure::Failure;
 use crate::groups;
-use crate::knobs::write;
 use crate::plan::Plan;
-use crate::results::Results;
 use crate::samples::Samples;
 use crate::scale;
+use lab_guest::failure::Failure;
+use lab_guest::knobs::write;
+use lab_guest::results::Results;
 
 const TRACING: &str = "/sys/kernel/tracing";
 /// So often somebody else makes and removes cgroups, and so many scans there are at least.

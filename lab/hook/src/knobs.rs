@@ -2,9 +2,9 @@
 //! The guest's settings: which sizes are on, and a khugepaged that stays out of the way.
 
 use std::fs;
-use std::path::Path;
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
+use lab_guest::knobs::{number, write};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 /// Longer than any run.
@@ -13,30 +13,6 @@ const NEVER_MS: &str = "4000000000";
 const HURRY_MS: &str = "10";
 /// What the kernel comes with.
 const PTES_NONE: &str = "511";
-
-/// Writes a setting.
-pub fn write(path: impl AsRef<Path>, value: &str) -> Result<(), Failure> {
-    let path = path.as_ref();
-    fs::write(path, value)
-        .map_err(|e| Failure::new(format!("write {value:?} to {}", path.display()), e))
-}
-
-/// Reads a number from a file of its own.
-pub fn number(path: impl AsRef<Path>) -> Result<u64, Failure> {
-    let path = path.as_ref();
-    let what = || format!("read {}", path.display());
-    let text = fs::read_to_string(path).map_err(|e| Failure::new(what(), e))?;
-    text.trim()
-        .parse()
-        .map_err(|_| Failure::other(what(), format!("not a number: {text:?}")))
-}
-
-/// Release of the running kernel.
-pub fn release() -> Result<String, Failure> {
-    fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map(|text| text.trim().to_owned())
-        .map_err(|e| Failure::new("read the kernel's release", e))
-}
 
 fn sizes() -> Result<Vec<std::path::PathBuf>, Failure> {
     let entries = fs::read_dir(THP).map_err(|e| Failure::new(format!("list {THP}"), e))?;

@@ -12,11 +12,11 @@ use nix::unistd::{ForkResult, Pid, fork};
 use serde_json::json;
 
 use crate::clock;
-use crate::failure::Failure;
 use crate::faults::Region;
 use crate::knobs;
-use crate::results::Results;
 use crate::samples::Samples;
+use lab_guest::failure::Failure;
+use lab_guest::results::Results;
 
 /// `lab-hook life KIND`: a process of that kind.
 pub const LIFE: &str = "life";

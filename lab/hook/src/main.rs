@@ -6,14 +6,12 @@ mod arms;
 mod attach;
 mod clock;
 mod ext;
-mod failure;
 mod faults;
 mod groups;
 mod holds;
 mod knobs;
 mod lives;
 mod plan;
-mod results;
 mod samples;
 mod scale;
 
@@ -21,9 +19,9 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use failure::Failure;
+use lab_guest::failure::Failure;
+use lab_guest::results::Results;
 use plan::Plan;
-use results::Results;
 
 const USAGE: &str = "usage: lab-hook PLAN.json (in the lab's guest)";
 
@@ -54,7 +52,7 @@ fn run(path: &str) -> Result<(), Failure> {
     knobs::prepare()?;
     results.send(&json!({
         "type": "begin",
-        "release": knobs::release()?,
+        "release": lab_guest::knobs::release()?,
         "ticks_per_instruction": clock::ticks_per_instruction(),
     }))?;
     if !plan.arms.is_empty() {

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 /// Who answers the kernel's question.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]

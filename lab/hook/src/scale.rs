@@ -12,11 +12,11 @@ use serde_json::json;
 use crate::attach::Yardstick;
 use crate::clock;
 use crate::ext::Ext;
-use crate::failure::Failure;
 use crate::groups;
 use crate::plan::Plan;
-use crate::results::Results;
 use crate::samples::Samples;
+use lab_guest::failure::Failure;
+use lab_guest::results::Results;
 
 /// Cgroups beside each other in one directory; 200 such directories make 20,000.
 const WIDTH: u32 = 100;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use lab_guest::failure::Failure;
 
 /// One cell: one arm of one case, in a guest of its own.
 #[derive(Clone, Debug, Deserialize)]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::cell::MeterSpec;
-use crate::failure::Failure;
-use crate::results::{Results, now_ms};
+use lab_guest::failure::Failure;
+use lab_guest::results::{Results, now_ms};
 
 /// How often a meter whose server does not answer looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -66,9 +66,7 @@ fn follow(
         // A counter that the server does not know yet has counted nothing.
         let count = counter_in(&answer, &spec.counter).unwrap_or(0);
         let record = json!({"type": "meter", "meter": spec.name, "t_ms": now_ms(), "count": count});
-        results
-            .send(&record)
-            .map_err(|e| Failure::new("write a result", e))?;
+        results.send(&record)?;
         match stopped.recv_timeout(Duration::from_millis(spec.every_ms)) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),

@@ -17,13 +17,13 @@ use serde_json::{Map, Value, json};
 
 use lab_walks::mark;
 
-use crate::failure::Failure;
-use crate::knobs::{self, Group};
 use crate::policy::Policy;
-use crate::results::{self, Results, now_ms};
 use crate::sampler::Sampler;
 use crate::stop::Stop;
 use cell::{Cell, Role, Wave};
+use lab_guest::failure::Failure;
+use lab_guest::knobs::{self, Group};
+use lab_guest::results::{self, Results, now_ms};
 use meter::Meter;
 use task::Task;
 
@@ -51,8 +51,7 @@ pub fn main(path: Option<&str>) -> ExitCode {
 fn run(path: &str) -> Result<(), Failure> {
     let stop = Stop::listen();
     let cell = Cell::read(path)?;
-    let results =
-        Arc::new(Results::open().map_err(|e| Failure::new("open the results channel", e))?);
+    let results = Arc::new(Results::open()?);
     for (file, value) in &cell.writes {
         knobs::write(file, value)?;
     }
@@ -122,15 +121,12 @@ fn measure(
     }
     mark::arm();
     let begin = now_ms();
-    send(
-        results,
-        &json!({
-            "type": "begin",
-            "t_ms": begin,
-            "release": knobs::release()?,
-            "oom_kills": watch::oom_kills(&vmstat),
-        }),
-    )?;
+    results.send(&json!({
+        "type": "begin",
+        "t_ms": begin,
+        "release": knobs::release()?,
+        "oom_kills": watch::oom_kills(&vmstat),
+    }))?;
     mark::begin::<{ mark::SUITE }>();
     let sampler = sampler(cell, groups, results)?;
     let mut meters = Vec::new();
@@ -167,7 +163,7 @@ fn measure(
         .map(|(now, before)| (now.0.to_owned(), json!(now.1 - before.1)))
         .collect();
     for ((name, group), before) in groups.iter().zip(&totals) {
-        send(results, &watch::group_end(name, group, before)?)?;
+        results.send(&watch::group_end(name, group, before)?)?;
     }
     for spec in cell.tasks.iter().filter(|spec| spec.role == Role::Probe) {
         let mut task = Task::start(spec, results)?;
@@ -177,16 +173,13 @@ fn measure(
     for task in loads.into_iter().chain(beside).chain(servers) {
         task.finish(results)?;
     }
-    send(
-        results,
-        &json!({
-            "type": "end",
-            "t_ms": end,
-            "bounded": stopped.is_some(),
-            "by_host": stopped == Some(By::Host),
-            "vmstat": changed,
-        }),
-    )
+    results.send(&json!({
+        "type": "end",
+        "t_ms": end,
+        "bounded": stopped.is_some(),
+        "by_host": stopped == Some(By::Host),
+        "vmstat": changed,
+    }))
 }
 
 /// What stops a load before its end.
@@ -244,7 +237,10 @@ fn sampler(
     let results = Arc::clone(results);
     Ok(Sampler::start(
         Duration::from_millis(cell.sample_ms),
-        move || results.send(&watch::sample(&sampled, &sizes)?),
+        move || {
+            let sample = watch::sample(&sampled, &sizes);
+            results.send(&sample.map_err(|e| Failure::new("take a sample", e))?)
+        },
     ))
 }
 
@@ -267,7 +263,7 @@ impl Waving {
                 // Before the write: lowering a limit reclaims, and so takes its time.
                 let record = json!({"type": "wave", "t_ms": now_ms(), "group": wave.group,
                                     "file": wave.file, "value": value});
-                send(&results, &record)?;
+                results.send(&record)?;
                 knobs::write(&file, value)?;
                 match stopped.recv_timeout(Duration::from_millis(wave.every_ms)) {
                     Err(RecvTimeoutError::Timeout) => {}
@@ -286,10 +282,4 @@ impl Waving {
             .join()
             .unwrap_or_else(|_| Err(Failure::other("change a setting", "the thread panicked")))
     }
-}
-
-fn send(results: &Results, record: &Value) -> Result<(), Failure> {
-    results
-        .send(record)
-        .map_err(|e| Failure::new("write a result", e))
 }

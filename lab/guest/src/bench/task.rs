@@ -19,11 +19,11 @@ use serde_json::json;
 use super::POLL;
 use super::cell::TaskSpec;
 use crate::clock::seed_redis_benchmark;
-use crate::failure::Failure;
-use crate::knobs::CGROUP;
-use crate::results::{Results, now_ms};
 use crate::stop::Stop;
 use crate::words::Words;
+use lab_guest::failure::Failure;
+use lab_guest::knobs::CGROUP;
+use lab_guest::results::{Results, now_ms};
 
 /// Guest time that a server has until it is ready.
 const PATIENCE_MS: u64 = 60_000;
@@ -181,9 +181,7 @@ impl Task {
             "said": self.words.last(),
             "pid": self.group.as_raw(),
         });
-        results
-            .send(&record)
-            .map_err(|e| Failure::new("write a result", e))
+        results.send(&record)
     }
 }
 

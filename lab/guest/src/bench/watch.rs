@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
-use crate::knobs::{Group, keyed, read, stall_in};
-use crate::results::now_ms;
 use crate::sampler::meminfo;
+use lab_guest::failure::Failure;
+use lab_guest::knobs::{Group, keyed, read, stall_in};
+use lab_guest::results::now_ms;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 

@@ -21,9 +21,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
-use crate::failure::Failure;
 use crate::ports;
 use job::Job;
+use lab_guest::failure::Failure;
 
 /// How the job's first process ended.
 enum End {

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Compiles what the series touches with each option off that it could silently depend on, and for other machines."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab import results, vm
+from lab.checks import guest, tap
+from lab.checks.result import Status
+from lab.errors import Exit, LabError
+from lab.kernel import config, source
+from lab.kernel.build import Kernel
+from lab.kernel.kbuild import USERS, Kbuild, symbols, touched, warnings
+from lab.kernel.series import PATCHES, Patch, load
+from lab.kernel.worktree import Worktree
+from lab.lock import locked
+from lab.paths import BUILD
+from lab.vm import accel
+
+_LOGS = BUILD / "log" / "config-matrix"
+
+_ARITHMETIC = {"__udivdi3", "__divdi3", "__umoddi3", "__moddi3", "__aeabi_uldivmod", "__aeabi_ldivmod"}
+"""What a compiler calls for a 64-bit division on a 32-bit machine; the kernel has none of them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration: the lab's, with these options changed."""
+
+    name: str
+    off: tuple[str, ...] = ()
+    """Options to switch off, without CONFIG_. What depends on them goes with them."""
+    on: tuple[str, ...] = ()
+    arch: str = "x86"
+    variables: tuple[str, ...] = ()
+    nm: str = "nm"
+    hook: bool = True
+    """Whether the hook itself can be on; a case that loses it unawares checks nothing."""
+    boots: tuple[str, ...] = ()
+    """Selftests to run in a guest with a kernel of this configuration, if that is asked for."""
+
+
+_ARM64 = ("ARCH=arm64", "LLVM=-19")
+
+CASES = (
+    Case("all-on"),
+    Case("BPF_TRANSPARENT_HUGEPAGE", off=("BPF_TRANSPARENT_HUGEPAGE",), hook=False),
+    Case("PSI", off=("PSI",), boots=("mthp_psi", "mthp_hierarchy")),
+    Case("SWAP", off=("SWAP",)),
+    Case("DEBUG_INFO_BTF", off=("DEBUG_INFO_BTF",), hook=False),
+    Case("MEMCG", off=("MEMCG",), hook=False),
+    Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), hook=False),
+    Case("CGROUP_BPF", off=("CGROUP_BPF",), hook=False),
+    Case("BPF_JIT", off=("BPF_JIT",), hook=False),
+    Case("BPF_SYSCALL", off=("BPF_SYSCALL",), hook=False),
+    Case("CGROUPS", off=("CGROUPS",), hook=False),
+    Case("arm64", arch="arm64", variables=_ARM64, nm="llvm-nm-19"),
+    Case("arm64-64k", on=("ARM64_64K_PAGES",), arch="arm64", variables=_ARM64, nm="llvm-nm-19"),
+    Case("i386", off=("64BIT",), on=("HIGHMEM4G",), arch="i386", variables=("ARCH=i386",)),
+)
+"""The first one is the reference: what the others lack is found by comparing symbols with it."""
+
+
+@dataclass
+class Row:
+    """How one case went."""
+
+    case: Case
+    seconds: float = 0.0
+    built: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    """Objects that kbuild does not compile in this configuration."""
+    gone: list[str] = field(default_factory=list)
+    """Other options of the lab's configuration that went off with it."""
+    problems: list[str] = field(default_factory=list)
+    tests: list[str] = field(default_factory=list)
+    """Tests that ran in a guest, with how they ended."""
+    defined: set[str] = field(default_factory=set)
+
+
+def wishes(case: Case, lab: dict[str, str]) -> dict[str, str]:
+    """The lines that ask for `case`."""
+    changed = {f"CONFIG_{name}": "n" for name in case.off} | {f"CONFIG_{name}": "y" for name in case.on}
+    return {**lab, **changed}
+
+
+def judge_config(case: Case, actual: dict[str, str]) -> list[str]:
+    """What is wrong with the configuration that came out: an option that is still on is not checked at all."""
+    problems = []
+    for name in case.off:
+        if actual.get(f"CONFIG_{name}", "n") != "n":
+            problems.append(f"CONFIG_{name} is still on: something selects it")
+    wanted = [*case.on, *(["BPF_TRANSPARENT_HUGEPAGE"] if case.hook else [])]
+    problems += [f"CONFIG_{name} is not on" for name in wanted if actual.get(f"CONFIG_{name}", "n") != "y"]
+    return problems
+
+
+def unmet(reference: set[str], nm: str) -> list[str]:
+    """Symbols that objects want although nobody defines them: of those the reference defines in the same objects,
+    the ones this configuration lacks. A missing stub shows only when the kernel is linked; this finds it before."""
+    defined, wanted = symbols(nm)
+    lost = (reference - set(defined)) | _ARITHMETIC
+    return [
+        f"{name} is used but not there: {', '.join(sorted(Path(place).name for place in wanted[name]))}"
+        for name in sorted(lost & set(wanted))
+    ]
+
+
+def _run(case: Case, build: Kbuild, objects: Sequence[str], lab: dict[str, str], reference: set[str]) -> Row:
+    row = Row(case)
+    begin = time.monotonic()
+    log = _LOGS / f"{case.name}.log"
+    actual = build.configure(wishes(case, lab), log)
+    row.problems += judge_config(case, actual)
+    named = {f"CONFIG_{name}" for name in (*case.off, *case.on)}
+    row.gone = [name for name, value in lab.items() if value == "y" and actual.get(name, "n") == "n"]
+    row.gone = sorted(name.removeprefix("CONFIG_") for name in row.gone if name not in named)
+    if not row.problems:
+        build.must("prepare", log=log, what=f"make prepare ({case.name})")
+        row.built = build.builds(objects)
+        row.absent = [path for path in objects if path not in row.built]
+        # Objects of an earlier configuration must not be taken for those of this one.
+        for path in row.absent:
+            (build.objects / path).unlink(missing_ok=True)
+        # -k: one broken file must not hide another.
+        if not build.make("-k", "W=1", *row.built, log=log):
+            text = log.read_text(errors="replace")
+            row.problems += [line for line in text.splitlines() if "error:" in line] or [f"make failed; log: {log}"]
+        else:
+            nm = build.nm(case.nm, row.built)
+            row.defined = set(symbols(nm)[0])
+            row.problems += unmet(reference if case.arch == "x86" else set(), nm)
+        row.problems += warnings(log.read_text(errors="replace"))
+    row.seconds = time.monotonic() - begin
+    return row
+
+
+def _boot(row: Row, build: Kbuild, lab: dict[str, str]) -> None:
+    """Links a kernel of this configuration, without what small.config leaves out, and runs selftests in it."""
+    log = _LOGS / f"{row.case.name}-boot.log"
+    # Programs are loaded by BTF, which small.config does without.
+    small = config.merge([config.DIRECTORY / "small.config", *config.fragments(True)[1:]])
+    debug = ("DEBUG_INFO_BTF", "DEBUG_INFO_DWARF5", "DEBUG_INFO_NONE")
+    small |= {f"CONFIG_{name}": lab[f"CONFIG_{name}"] for name in debug}
+    actual = build.configure(wishes(row.case, {**lab, **small}), log)
+    row.problems += judge_config(row.case, actual)
+    if row.problems:
+        return
+    build.must("bzImage", log=log, what=f"the kernel without {', '.join(row.case.off)}")
+    row.problems += warnings(log.read_text(errors="replace"))
+    kernel = Kernel(build.objects / "arch/x86/boot", "", build.tree, build.objects)
+    selftests = guest.build_selftests(kernel)
+    mode, _ = accel.of_image(kernel.image, build.objects / ".config")
+    for program in row.case.boots:
+        job = selftests.job(program, kernel, mode, name=f"matrix-{row.case.name}-{program}")
+        suite = guest.judge(program, vm.run(job), tap.parse)
+        row.tests += [f"{program} {test.name}: {test.status}" for test in suite.tests]
+        row.problems += [
+            f"{program} {test.name}: {test.detail}" for test in suite.tests if test.status is Status.FAILED
+        ]
+
+
+def _show(row: Row) -> None:
+    what = "ok" if not row.problems else f"{len(row.problems)} problems"
+    print(f"{row.case.name:26} {len(row.built):3} objects {row.seconds:5.0f} s  {what}", flush=True)
+    if row.gone:
+        print(f"{'':26} off with it: {', '.join(row.gone)}")
+    if row.absent:
+        print(f"{'':26} not compiled then: {', '.join(row.absent)}")
+    for line in row.tests:
+        print(f"{'':26} guest: {line}")
+    for line in row.problems[:20]:
+        print(f"  {line}", flush=True)
+
+
+def _write(rows: Sequence[Row], objects: Sequence[str], base: str, name: str) -> bool:
+    metrics = {
+        row.case.name: {
+            "seconds": round(row.seconds, 1),
+            "objects": len(row.built),
+            "off with it": row.gone,
+            "not compiled": row.absent,
+            "tests in a guest": row.tests,
+            "problems": row.problems,
+        }
+        for row in rows
+    }
+    gates = [results.gate(f"{row.case.name}: problems", len(row.problems), "== 0") for row in rows]
+    # Each must be compiled somewhere, or its name is wrong and nothing would notice.
+    never = [path for path in objects if not any(path in row.built for row in rows)]
+    gates.append(results.gate("objects never compiled", len(never), "== 0"))
+    if never:
+        print(f"never compiled: {', '.join(never)}")
+    compiler = source.compiler_identity().splitlines()[0]
+    environment = results.environment(None, "none", base=base, compiler=compiler)
+    path = results.write(name, environment, {"cases": metrics}, gates)
+    bad = sum(not gate.ok for gate in gates)
+    print(f"config-matrix: {len(gates) - bad} of {len(gates)} gates ok; results: {path}")
+    return bad == 0
+
+
+def select(names: Sequence[str]) -> list[Case]:
+    """The cases of these names, the reference before them; all when there are none."""
+    unknown = set(names) - {case.name for case in CASES}
+    if unknown:
+        known = ", ".join(case.name for case in CASES)
+        raise LabError(Exit.USAGE, f"there is no case {sorted(unknown)[0]!r}; there are: {known}")
+    return [case for case in CASES if not names or case.name in names or case is CASES[0]]
+
+
+def problems(name: str, extra: Sequence[Patch] = ()) -> list[str]:
+    """What is wrong in the case `name` with the series and `extra` patches; empty if it compiles as it should."""
+    patches = load()
+    # Only what the series touches: an extra patch breaks these or nothing.
+    objects = touched(patches)
+    lab = config.merge(config.fragments(True))
+    rows: list[Row] = []
+    with locked("kernel") as lock:
+        base = source.get()
+        worktree = Worktree(base)
+        try:
+            for case in select([name]):
+                # The reference is always compiled without them, to know what there is to be missed.
+                worktree.set([*patches, *extra] if case.name == name else patches)
+                build = Kbuild(base.tree, base.directory / f"objects-matrix-{case.arch}", lock, case.variables)
+                rows.append(_run(case, build, objects, lab, rows[0].defined if rows else set()))
+        finally:
+            worktree.set(patches)
+    return rows[-1].problems
+
+
+def run(names: Sequence[str] = (), boot: bool = False) -> int:
+    """All cases, or the reference and those of `names`, booted where the case says so and `boot` is set; 1 if one
+    has a problem."""
+    patches = load()
+    if not patches:
+        raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
+    objects = [*touched(patches), *USERS]
+    lab = config.merge(config.fragments(True))
+    cases = select(names)
+    rows: list[Row] = []
+    with locked("kernel") as lock:
+        base = source.get()
+        Worktree(base).set(patches)
+        print(f"config-matrix: Linux {base.version} with {len(patches)} patches, W=1, logs in {_LOGS}", flush=True)
+        for case in cases:
+            build = Kbuild(base.tree, base.directory / f"objects-matrix-{case.arch}", lock, case.variables)
+            row = _run(case, build, objects, lab, rows[0].defined if rows else set())
+            if boot and case.boots and not row.problems:
+                _boot(row, Kbuild(base.tree, base.directory / "objects-matrix-boot", lock, case.variables), lab)
+            _show(row)
+            rows.append(row)
+    # Some of the cases are no result for all.
+    return Exit.OK if _write(rows, objects, base.version, f"config-matrix{'-some' if names else ''}") else Exit.TESTS

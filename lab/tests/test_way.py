@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A page fault's way as docs/internals/architecture.md draws it, against the sources of bpf/."""
+
+import re
+import unittest
+from pathlib import Path
+
+from lab.paths import REPO
+
+BPF = REPO / "bpf"
+USES = {
+    "mthp_choose": ("mthp_answer_for",),
+    "mthp_answer_for": (
+        "mthp_kept_facts",
+        "mthp_new_facts",
+        "mthp_sample",
+        "mthp_decide",
+        "mthp_walk_for_request",
+        "mthp_count",
+        "mthp_report",
+    ),
+    "mthp_decide": ("mthp_refusal", "mthp_cap"),
+    "mthp_report": ("mthp_decide",),
+    "mthp_explain": ("mthp_decide",),
+}
+"""What the arrows say: a function -> those that it uses, itself or by others."""
+RULES = ("mthp_pressed", "mthp_small", "mthp_sparse", "mthp_refusal", "mthp_room_orders", "mthp_cap", "mthp_leave")
+"""What mthp_decide() composes, and nobody else."""
+_NAME = re.compile(r"\bmthp_\w+")
+# The kernel's style: a definition begins in the first column, its body ends with a brace there.
+_FUNCTION = re.compile(
+    r"^(?:[a-z_][\w \t*]*\b(mthp_\w+)\(|unsigned long BPF_PROG\((mthp_\w+),)[^;{]*\)\n\{\n(.*?)^\}", re.M | re.S
+)
+
+
+def functions(sources: dict[str, str]) -> dict[str, tuple[str, set[str]]]:
+    """Function -> its file, and the names that its body uses."""
+    found = {}
+    for name, text in sources.items():
+        for one in _FUNCTION.finditer(re.sub(r"/\*.*?\*/", "", text, flags=re.S)):
+            found[one[1] or one[2]] = (name, set(_NAME.findall(one[3])))
+    return found
+
+
+def reached(known: dict[str, tuple[str, set[str]]], start: str) -> set[str]:
+    """The functions that one uses, itself or by others."""
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        new = {name for name in known[todo.pop()][1] if name in known} - seen
+        seen |= new
+        todo += new
+    return seen
+
+
+def differences(picture: str, known: dict[str, tuple[str, set[str]]]) -> list[str]:
+    """Where the picture and the sources differ."""
+    wrong = [
+        f"{name} is not in {path}"
+        for name, path in re.findall(r"(mthp_\w+) +(bpf/\S+)", picture)
+        if known.get(name, ("", set()))[0] != path
+    ]
+    drawn = set(re.findall(r"(?<!struct )\bmthp_\w+", picture))
+    arrows = set(USES) | {name for names in USES.values() for name in names}
+    wrong += [f"{name}: drawn without an arrow, or the other way round" for name in sorted(drawn ^ arrows)]
+    wrong += [
+        f"{name} does not use {other}"
+        for name, others in USES.items()
+        for other in others
+        if name not in known or other not in reached(known, name)
+    ]
+    wrong += [
+        f"{name} uses {rule}"
+        for name, (path, used) in sorted(known.items())
+        for rule in RULES
+        if rule in used and path != "bpf/decide.h"
+    ]
+    return wrong
+
+
+def sources() -> dict[str, str]:
+    """Every file of bpf/ by its path in the repository."""
+    paths = [path for path in BPF.rglob("*") if path.suffix in (".h", ".c")]
+    return {str(path.relative_to(REPO)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def picture(page: Path = REPO / "docs" / "internals" / "architecture.md") -> str:
+    """The drawing alone."""
+    _, _, rest = page.read_text(encoding="utf-8").partition("## A page fault's way\n\n```text\n")
+    return rest.partition("```")[0]
+
+
+class WayTest(unittest.TestCase):
+    def test_the_picture_is_true(self) -> None:
+        known = functions(sources())
+        self.assertLessEqual({*RULES, *USES}, set(known))
+        self.assertEqual(differences(picture(), known), [])
+        self.assertEqual(len(re.findall(r"mthp_\w+ +bpf/", picture())), 8)
+
+    def test_the_unit_tests_take_the_same_decision(self) -> None:
+        self.assertIn("mthp_decide(", (REPO / "tests" / "facts.h").read_text())
+
+    def test_what_is_not_so_is_found(self) -> None:
+        for path, old, new, wanted in (
+            (
+                "bpf/choose.bpf.h",
+                "mthp_report(cgrp, state, 0)",
+                "mthp_tell()",
+                "mthp_answer_for does not use mthp_report",
+            ),
+            ("bpf/explain.bpf.h", "mthp_decide_each(", "mthp_guess(", "mthp_explain does not use mthp_decide"),
+            ("bpf/scan.bpf.h", "mthp_report(cgrp, state, 1)", "mthp_small(0, 0)", "mthp_visit uses mthp_small"),
+            ("bpf/decide.h", "mthp_cap(f, t)", "0", "mthp_decide does not use mthp_cap"),
+        ):
+            changed = sources()
+            self.assertIn(old, changed[path])
+            changed[path] = changed[path].replace(old, new)
+            self.assertEqual(differences(picture(), functions(changed)), [wanted])
+        known = functions(sources())
+        moved = picture().replace("bpf/mthp.bpf.c", "bpf/hook.h")
+        self.assertEqual(differences(moved, known), ["mthp_choose is not in bpf/hook.h"])
+        more = picture() + "mthp_scan"
+        self.assertEqual(differences(more, known), ["mthp_scan: drawn without an arrow, or the other way round"])
+
+
+if __name__ == "__main__":
+    unittest.main()
