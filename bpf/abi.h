@@ -63,6 +63,7 @@ enum mthp_bind {
 
 /* What of it is the user's own, and not built in. */
 enum mthp_own {
+	MTHP_OWN_NOTHING = 0,
 	MTHP_OWN_FILE = 1,		/* the policy's file */
 	MTHP_OWN_OBJECT = 2,		/* the BPF object */
 };

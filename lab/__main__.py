@@ -241,7 +241,7 @@ def _parser() -> argparse.ArgumentParser:
         given = os.environ.get(variable) or None
         text += f" (also: {variable}={f'; default: {default}' if default else ''})"
         # argparse reads a default that is a string as it reads an argument.
-        sub.add_argument(option, type=read, default=default if given is None else given, help=text)
+        sub.add_argument(option, type=read, default=default if given is None else given, help=text.replace("%", "%%"))
 
     def switch(sub: argparse.ArgumentParser, option: str, variable: str, text: str) -> None:
         given = os.environ.get(variable) == "1"

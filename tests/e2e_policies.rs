@@ -220,7 +220,7 @@ fn a_cgroup_that_nobody_has_met_is_explained_like_a_new_one() {
     assert_eq!(line["asked"]["fault"], 0, "{line}");
 }
 
-/// All of the command line is checked, and nothing done.
+/// Policy and options are checked, and nothing done.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_check_attaches_nothing() {

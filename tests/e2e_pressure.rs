@@ -5,6 +5,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use common::ext::{Ext, status, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
 use common::{Group, MIB, Setting, Swap, count_all, eventually, record, world, write};
@@ -238,8 +240,11 @@ fn a_new_cgroup_takes_its_parents_verdict() {
     let worker = relieve(&group, worker);
     // The controller can be handed down only by a cgroup without processes.
     drop(worker);
+    // A scan would give it a stall of its own, 0 of 0 seconds.
+    ext.signal(Signal::SIGSTOP);
     let child = group.child("child");
     let line = status_of(&child);
+    ext.signal(Signal::SIGCONT);
     assert_eq!(line["pressure"], true, "nothing is kept of it yet: {line}");
     assert_eq!(line["why"], "pressure", "{line}");
     let from_above = "pressure: taken over from the cgroup above";

@@ -137,7 +137,7 @@ def _read(cell: Cell, records: Sequence[dict[str, Any]], wall_s: float, output: 
         raise schedule.error_of(cell.label, str(error), output) from error
     except NONSENSE as error:
         raise schedule.error_of(cell.label, f"its records make no sense: {error!r}", output) from error
-    if run.by_host and not any(score.of(run) for score in cell.case.scores):
+    if run.by_host and all(score.of(run) is None for score in cell.case.scores):
         cause = f"the clock of this machine stopped it after {wall_s:.0f} s, before there was anything to rate"
         raise schedule.error_of(cell.label, cause, output, Exit.GUEST_TIMEOUT)
     return run

@@ -96,6 +96,8 @@ def _report(
     measured = [run for run in finished.runs if run.cell.case.scenario == cells.SCENARIO]
     doubts = [doubt for run in measured if (doubt := outcome.doubt(run))]
     table = Table([run for run in measured if not outcome.doubt(run)])
+    if doubts and len(doubts) == len(finished.runs):
+        raise LabError(Exit.GUEST_FAILED, "no run can be true: " + "; ".join(doubts))
     # Figures of the smoke scale mean nothing, so only events are judged there.
     counted = mode is vm.Mode.ICOUNT and scale.name != "smoke"
     checked = [*gates.check(table, counted=counted), *arrival.check(scene, counted=counted)]

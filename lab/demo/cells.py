@@ -12,6 +12,7 @@ from lab.bench.cell import SAMPLE_MS, Cell
 from lab.bench.plan import plan as planned
 from lab.bench.scenarios import store
 from lab.bench.spec import MIB, Case
+from lab.demo import outcome
 
 SCENARIO = "demo"
 """Tells its cells from those of other cases, and names their directories."""
@@ -61,7 +62,9 @@ SCALES = {
 def case(scale: Scale, limit: str) -> Case:
     """The suite's case of this limit."""
     [one] = scenarios.cases(scale.suite, [f"redis/set-{limit}"])
-    return replace(one, scenario=SCENARIO, key=limit, deadline_s=scale.deadline_s, stop_s=scale.stop_s)
+    # A server that does not answer any more is rated by what the benchmark said last.
+    scores = tuple(replace(score, of=lambda run: outcome.rate(run) or None) for score in one.scores)
+    return replace(one, scenario=SCENARIO, key=limit, scores=scores, deadline_s=scale.deadline_s, stop_s=scale.stop_s)
 
 
 def plan(scale: Scale, limits: Sequence[str], arms: Sequence[str], repeats: int) -> list[Cell]:
@@ -71,21 +74,9 @@ def plan(scale: Scale, limits: Sequence[str], arms: Sequence[str], repeats: int)
     return sorted(cells, key=lambda cell: cell.arm.key not in cell.case.slow)
 
 
-def load(case: Case) -> tuple[str, ...]:
-    """Arguments of the benchmark, without the way to the server."""
-    [argv] = [task.argv for task in case.tasks if task.name == "load"]
-    return argv[argv.index(store.SOCKET) + 1 :]
-
-
-def requests(case: Case) -> int:
-    """How many the benchmark makes."""
-    words = load(case)
-    return int(words[words.index("-n") + 1])
-
-
 def command(scale: Scale) -> str:
     """The benchmark's command."""
-    return " ".join(("redis-benchmark", *load(case(scale, "none"))))
+    return " ".join(("redis-benchmark", *store.load(case(scale, "none"))))
 
 
 def describe(scale: Scale) -> dict[str, object]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The figures that a run of the demo must reach."""
 
-from lab.demo.cells import LIMITS, requests
+from lab.bench.scenarios.store import requests
+from lab.demo.cells import LIMITS
 from lab.demo.outcome import Table, finished, served
 from lab.results import Gate, gate, unjudged
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from lab.bench import readers
 from lab.bench.common import FLIPS, KILLS, SWAPPED_IN, SWAPPED_OUT
 from lab.bench.run import Decision, Run
-from lab.demo.cells import requests
+from lab.bench.scenarios.store import requests
 from lab.report.stats import Figure, figure
 
 LATENCIES = ("avg_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms")
@@ -49,7 +49,10 @@ def rate(run: Run) -> float:
 def doubt(run: Run) -> str:
     """Why a run cannot be true; empty if it can."""
     wanted = requests(run.cell.case)
-    if not finished(run) or served(run) >= wanted:
+    if not finished(run):
+        unexplained = not run.bounded and killed_s(run) is None
+        return f"{run.cell.label}: the benchmark came to a good end without a full report" if unexplained else ""
+    if served(run) >= wanted:
         return ""
     return f"{run.cell.label}: a full report, but only {served(run)} of {wanted} requests were served"
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from lab.bench.arms import Arm
 from lab.bench.run import Run
+from lab.bench.scenarios.store import requests
 from lab.bench.timeline import timeline
 from lab.demo import arrival
-from lab.demo.cells import ARM, LIMITS, Scale, command, requests
+from lab.demo.cells import ARM, LIMITS, Scale, command
 from lab.demo.outcome import Table, killed_s, served
 from lab.demo.text import ROWS, change, clock_line, comparable, count, death, fate, number, shown, stopped, title
 from lab.report import svg

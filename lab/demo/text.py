@@ -4,7 +4,8 @@
 from collections.abc import Sequence
 
 from lab.bench.run import Run
-from lab.demo.cells import ARM, LIMITS, requests
+from lab.bench.scenarios.store import requests
+from lab.demo.cells import ARM, LIMITS
 from lab.demo.outcome import Table, killed_s, served
 from lab.report.parts import NOTE, clock_note, gate_lines, grid
 from lab.results import Gate

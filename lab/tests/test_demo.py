@@ -115,6 +115,15 @@ class ReadTest(unittest.TestCase):
         one.output["load"] = [(10.0, "SET: rps=1.0 (overall: 700.0)"), (30.0, "SET: rps=9.0 (overall: 900.0)")]
         self.assertEqual((outcome.served(one), outcome.rate(one)), (27_000, 450.0))
 
+    def test_what_served_nothing_has_no_score(self) -> None:
+        one = run("high", "always", **CUT)
+        [score] = one.cell.case.scores
+        self.assertEqual(score.of(one), 1_000.0)
+        one.output.clear()
+        self.assertIsNone(score.of(one))
+        one.output["load"] = [(30.0, "SET: rps=9.0 (overall: 900.0)")]
+        self.assertEqual(score.of(one), 450.0)
+
     def test_killed_run(self) -> None:
         one = run("max", "always", **KILLED)
         self.assertEqual((outcome.killed_s(one), outcome.rate(one), outcome.finished(one)), (1.0, 30_000.0, False))
@@ -131,6 +140,12 @@ class ReadTest(unittest.TestCase):
         self.assertIn("only 5 of 200000 requests", outcome.doubt(run("none", "always", served=5)))
         self.assertEqual(outcome.doubt(run("none", "always")), "")
         self.assertEqual(outcome.doubt(run("high", "always", **STOPPED)), "")
+        self.assertEqual(outcome.doubt(run("max", "always", **KILLED)), "")
+
+    def test_an_end_without_a_report_is_doubted(self) -> None:
+        one = run("none", "always")
+        one.output["load"] = one.output["load"][:1]
+        self.assertIn("without a full report", outcome.doubt(one))
 
     def test_missing_and_doubled_records_are_refused(self) -> None:
         sent = records("none")

@@ -134,7 +134,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub given: Given,
 
-    /// Show what would be attached, with the values of all options, and attach nothing
+    /// Show what would be attached, with what differs from the defaults; attach nothing, and look at no cgroup
     #[arg(long)]
     pub check: bool,
 
@@ -145,7 +145,11 @@ pub struct RunArgs {
 
 /// The command line of this process, which ends with a message if it has a mistake.
 pub fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| hinted(error).exit())
+    Cli::try_parse().unwrap_or_else(|error| {
+        let runs = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+        let error = if runs { hinted(error) } else { error };
+        error.exit()
+    })
 }
 
 /// Policies set every option by its name, the command line most of them: it says how the others
@@ -264,12 +268,12 @@ impl Directory {
 /// [`Error::Usage`] if there is none, or if the directory cannot be read; [`Error::Policy`] if it
 /// has a mistake.
 pub fn policy(word: &str, directory: &Directory) -> Result<Policy> {
-    // A mistyped one would go unnoticed where a policy of that name is built in.
-    directory.names()?;
     let file = Path::new(word);
     if word.contains('/') || file.extension().is_some_and(|ending| ending == ENDING) {
         return read_policy(file);
     }
+    // A mistyped one would go unnoticed where a policy of that name is built in.
+    directory.names()?;
     let own = Policy::path_in(directory.path(), word);
     if !is_absent(&own) {
         return read_policy(&own);

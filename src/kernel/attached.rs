@@ -139,6 +139,8 @@ impl Attached {
                 self.tunables = Some(tunables);
                 self.explain = Some(explain);
             }
+            // Its other maps say nothing, not even where they cannot be opened.
+            break;
         }
         Ok(())
     }

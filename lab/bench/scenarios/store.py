@@ -57,6 +57,18 @@ def server(*args: str, group: str = "redis", snapshots: bool = False, env: Mappi
     )  # fmt: skip
 
 
+def load(case: Case) -> tuple[str, ...]:
+    """Arguments of the benchmark in `case`, without the way to the server."""
+    [argv] = [task.argv for task in case.tasks if task.name == "load"]
+    return argv[argv.index(SOCKET) + 1 :]
+
+
+def requests(case: Case) -> int:
+    """How many the benchmark in `case` makes."""
+    words = load(case)
+    return int(words[words.index("-n") + 1])
+
+
 def benchmark(
     name: str, role: Role, test: str, keys: int, requests: int, clients: int = CLIENTS, *, quiet: bool = False
 ) -> Task:
