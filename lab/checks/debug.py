@@ -82,7 +82,7 @@ def _selftests(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
     ]
     job = vm.Job(
         kernel=kernel.image,
-        argv=["/bin/sh", "-c", "; ".join(script)],
+        argv=["/bin/sh", "-c", "; ".join([soak.NO_FAIR_SERVER, *script])],
         programs=[built.directory / name for name in built.names],
         files={str(one): one for one in built.directory.glob("*.bpf.o")},
         memory_mib=soak.MEMORY_MIB,

@@ -24,7 +24,7 @@ SEED_OF_TESTS = 7
 """The soak of `.ci/run` is to run the same every time, as far as that goes."""
 _PROGRAM = "mthp_soak"
 NOTHING_TO_SOAK = "a kernel with PREEMPT_RT has no transparent hugepages; there is nothing to soak"
-_NO_FAIR_SERVER = 'for one in /sys/kernel/debug/sched/*_server/cpu*/runtime; do [ ! -w "$one" ] || echo 0 >"$one"; done'
+NO_FAIR_SERVER = 'for one in /sys/kernel/debug/sched/*_server/cpu*/runtime; do [ ! -w "$one" ] || echo 0 >"$one"; done'
 """The scheduler's deadline server forwards its timer although it is queued again, and warns of it, when an emulated CPU
 was starved by the host: a complaint about neither the series nor what is tested."""
 _SETUP_S = 1800.0
@@ -107,7 +107,7 @@ def script(cgroups: str = "/sys/fs/cgroup") -> str:
 def command(program: Path, daemon: Path, seconds: float, seed: int) -> list[str]:
     """What the guest runs."""
     words = [str(program), "-t", f"{seconds:g}", "-s", str(seed)]
-    text = f'{_NO_FAIR_SERVER}\nset -- "$@" -o "$LAB_RESULTS"\n{script()}'
+    text = f'{NO_FAIR_SERVER}\nset -- "$@" -o "$LAB_RESULTS"\n{script()}'
     return ["/bin/sh", "-c", text, "sh", str(daemon), f"{seconds:.0f}", str(seed % 2**31), *words]
 
 
