@@ -25,7 +25,7 @@ from lab.bench.spec import MIB
 from lab.errors import Exit, LabError
 from lab.report.stats import ENOUGH, median_interval, pair_interval
 from lab.tests.bench_runs import CI, HIGH, THREADS, one, records, report
-from lab.vm import Mode, schedule
+from lab.vm import Mode, qemu, schedule
 
 
 class ReadTest(unittest.TestCase):
@@ -243,10 +243,11 @@ class StatisticsTest(unittest.TestCase):
 
 
 def _world(directory: Path) -> execute.World:
-    """With one file for all programs, and a journal beside it."""
+    """With one file for all programs, QEMU among them, and a journal beside it."""
     binary = directory / "mthp_ext"
     binary.write_bytes(b"one")
-    return execute.World(binary, Mode.ICOUNT, binary, binary, Journal(directory), False)
+    emulator = qemu.Emulator(str(binary))
+    return execute.World(binary, Mode.ICOUNT, binary, binary, Journal(directory), emulator=emulator)
 
 
 class JournalTest(unittest.TestCase):

@@ -258,7 +258,7 @@ class Run(unittest.TestCase):
         self.assertEqual(caught.exception.code, Exit.QEMU)
         for bad in ("", "../x", "a b"):
             with self.assertRaises(ValueError):
-                vm.run(vm.Job(kernel=self.kernel, argv=["x"], name=bad))
+                vm.run(vm.Job(kernel=self.kernel, argv=["x"], name=bad, emulator=qemu.Emulator("q")))
 
 
 class Command(unittest.TestCase):
