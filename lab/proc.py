@@ -100,6 +100,16 @@ def outside_make() -> dict[str, str]:
     return {name: value for name, value in {**os.environ, "LC_ALL": "C"}.items() if name not in of_make}
 
 
+def made(argv: Sequence[str], *, log: Path, env: Mapping[str, str], pass_fds: Sequence[int]) -> bool:
+    """Runs a make with its output in `log`. Whether it succeeded; one that is interrupted may clean up."""
+    with log.open("wb") as out:
+        process = start(argv, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=pass_fds)
+        try:
+            return process.wait() == 0
+        finally:
+            stop_gently(process)
+
+
 def run(
     argv: Sequence[str],
     *,

@@ -2,7 +2,6 @@
 """Builds and boots the series patch by patch: somebody who bisects lands between any two of them."""
 
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -103,17 +102,7 @@ class _Steps:
         # With OUTPUT the tools build out of tree, as the selftests do.
         argv = ["make", "-C", str(source_dir), proc.make_jobs(), f"OUTPUT={out}/", "CC=gcc"]
         argv += ["CLANG=clang-19", "BPF_CLANG=clang-19", "LLVM_STRIP=llvm-strip-19"]
-
-        def make() -> bool:
-            env = proc.outside_make()
-            with log.open("wb") as stream:
-                process = proc.start(argv, stdout=stream, stderr=subprocess.STDOUT, env=env, pass_fds=(self._lock,))
-                try:
-                    return process.wait() == 0
-                finally:
-                    proc.stop_gently(process)
-
-        self._make(row, log, make)
+        self._make(row, log, lambda: proc.made(argv, log=log, env=proc.outside_make(), pass_fds=(self._lock,)))
 
     @staticmethod
     def _make(row: Row, log: Path, make: Callable[[], bool]) -> None:

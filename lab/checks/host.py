@@ -70,44 +70,35 @@ class RustTest:
 
 def build_rust_tests() -> list[RustTest]:
     """Builds every test program of the workspace without running any."""
-    log = _LOGS / "cargo-test-build.log"
+    return sorted(cargo_tests(["--workspace"], _LOGS / "cargo-test-build.log"), key=lambda test: test.name)
+
+
+def cargo_tests(
+    words: Sequence[str], log: Path, cwd: Path = REPO, env: Mapping[str, str] | None = None
+) -> list[RustTest]:
+    """Builds the test programs that `words` select, without running any; LabError with the end of `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     artifacts = log.with_suffix(".json")
+    argv = [programs.cargo(), "test", "--no-run", "--locked", *words, "--message-format=json-render-diagnostics"]
     with artifacts.open("wb") as out, log.open("wb") as err:
-        process = proc.start(
-            [
-                programs.cargo(),
-                "test",
-                "--no-run",
-                "--workspace",
-                "--locked",
-                "--message-format=json-render-diagnostics",
-            ],
-            stdout=out,
-            stderr=err,
-            cwd=REPO,
-            env=programs.environment(),
-        )
+        process = proc.start(argv, stdout=out, stderr=err, cwd=cwd, env=env or programs.environment())
         try:
             status = process.wait()
         finally:
             proc.stop(process)
     if status != 0:
         raise LabError(Exit.BUILD, f"building the Rust tests failed; the end of {log}:\n{proc.tail(log, 40)}")
-    found = []
-    for line in artifacts.read_text().splitlines():
-        message = json.loads(line)
-        if message.get("reason") != "compiler-artifact" or not message["profile"]["test"] or not message["executable"]:
-            continue
-        found.append(
-            RustTest(
-                name=message["target"]["name"],
-                integration="test" in message["target"]["kind"],
-                program=Path(message["executable"]),
-                package=Path(message["manifest_path"]).parent,
-            )
+    messages = [json.loads(line) for line in artifacts.read_text().splitlines()]
+    return [
+        RustTest(
+            name=message["target"]["name"],
+            integration="test" in message["target"]["kind"],
+            program=Path(message["executable"]),
+            package=Path(message["manifest_path"]).parent,
         )
-    return sorted(found, key=lambda test: test.name)
+        for message in messages
+        if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]
+    ]
 
 
 def rust_tests(tests: Sequence[RustTest]) -> list[Suite]:

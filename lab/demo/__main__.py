@@ -94,8 +94,9 @@ def _report(
 ) -> int:
     scene = [run for run in finished.runs if run.cell.case.scenario == arrival.KEY]
     measured = [run for run in finished.runs if run.cell.case.scenario == cells.SCENARIO]
-    doubts = [doubt for run in measured if (doubt := outcome.doubt(run))]
-    table = Table([run for run in measured if not outcome.doubt(run)])
+    doubted = [(run, outcome.doubt(run)) for run in measured]
+    doubts = [doubt for _, doubt in doubted if doubt]
+    table = Table([run for run, doubt in doubted if not doubt])
     if doubts and len(doubts) == len(finished.runs):
         raise LabError(Exit.GUEST_FAILED, "no run can be true: " + "; ".join(doubts))
     # Figures of the smoke scale mean nothing, so only events are judged there.

@@ -66,12 +66,7 @@ class Kbuild:
         names = ["KBUILD_BUILD_TIMESTAMP=2026-01-01", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab"]
         argv = ["make", "-C", str(self.tree), f"O={self.objects}", proc.make_jobs()]
         argv += [*names, *self.variables, *arguments]
-        with log.open("wb") as out:
-            process = proc.start(argv, stdout=out, stderr=subprocess.STDOUT, env=env, pass_fds=(self.lock,))
-            try:
-                return process.wait() == 0
-            finally:
-                proc.stop_gently(process)
+        return proc.made(argv, log=log, env=env, pass_fds=(self.lock,))
 
     def must(self, *arguments: str, log: Path, what: str) -> None:
         """Like `make`, but LabError with the end of the log when it fails."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Mutants of the program: built in a copy of the repository, run with the unit tests that they name."""
 
-import json
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from lab import proc, programs
 from lab.checks import libtest
+from lab.checks.host import cargo_tests
 from lab.checks.mutants.judge import Seen
 from lab.checks.mutants.patches import Catch, How, Mutant
 from lab.checks.result import Suite
@@ -65,24 +65,8 @@ def _environment() -> dict[str, str]:
 def build(names: set[str]) -> dict[str, Path]:
     """Builds the test programs of these names in the copy; LabError where one does not build."""
     targets = [word for name in sorted(names) for word in (["--lib"] if name == "mthp_ext" else ["--test", name])]
-    log = _LOGS / "cargo.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    argv = [programs.cargo(), "test", "--no-run", "--locked", "--package", "mthp_ext", *targets]
-    argv.append("--message-format=json-render-diagnostics")
-    artifacts = log.with_suffix(".json")
-    with artifacts.open("wb") as out, log.open("wb") as err:
-        process = proc.start(argv, stdout=out, stderr=err, cwd=_TREE, env=_environment())
-        try:
-            status = process.wait()
-        finally:
-            proc.stop(process)
-    if status != 0:
-        raise LabError(Exit.BUILD, f"the tests do not build; the end of {log}:\n{proc.tail(log, 40)}")
-    found = {}
-    for line in artifacts.read_text().splitlines():
-        message = json.loads(line)
-        if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
-            found[message["target"]["name"]] = Path(message["executable"])
+    tests = cargo_tests(["--package", "mthp_ext", *targets], _LOGS / "cargo.log", _TREE, _environment())
+    found = {test.name: test.program for test in tests}
     if missing := sorted(names - set(found)):
         raise LabError(Exit.BUILD, f"cargo built no test program {missing[0]}")
     return found
