@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d74000b,	/* "mt", 11 */
+	MTHP_ABI = 0x6d74000c,	/* "mt", 12 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -96,7 +96,8 @@ struct mthp_tunables {
 	__u32 count_machine;	/* 1: the machine is the root's limit */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
-	__u32 pad;
+	/* No option: how it is run. */
+	__u32 dry_run;		/* 1: nothing is narrowed; what would be is counted */
 };
 
 /* What was decided for one reason, and by what. */
@@ -146,6 +147,7 @@ struct mthp_explained {
 	__u32 kept;		/* 0: nothing is kept of it: it is judged like a new one */
 	__u64 asked[MTHP_NR_REASONS];
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
+	__u64 spared_pages[MTHP_NR_REASONS];
 };
 
 /*
@@ -197,6 +199,8 @@ struct mthp_cgroup {
 	 */
 	__u64 asked[MTHP_NR_REASONS];
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
+	/* Of a dry run: by how many pages the largest folios offered exceed those allowed. */
+	__u64 spared_pages[MTHP_NR_REASONS];
 };
 
 #endif /* MTHP_ABI_H */

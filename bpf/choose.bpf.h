@@ -63,6 +63,12 @@ static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, 
 		state->narrowed[reason][rule]++;
 }
 
+/* What the kernel hears: in a dry run, that it may do as it would without this policy. */
+static __always_inline unsigned long mthp_allow(unsigned long orders, __u64 allowed, const struct mthp_tunables *t)
+{
+	return t->dry_run ? orders : orders & allowed;
+}
+
 /* No memory for the state, so neither counts nor reports. */
 static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
 							  __u64 flags, unsigned long orders)
@@ -74,7 +80,8 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 		return orders;
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;
-	return orders & mthp_decide(&f, mthp_tunables(), mthp_walk_for_request, &place).orders;
+	return mthp_allow(orders, mthp_decide(&f, mthp_tunables(), mthp_walk_for_request, &place).orders,
+			  mthp_tunables());
 }
 
 /*
@@ -115,12 +122,15 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	d = mthp_decide(&f, t, mthp_walk_for_request, &place);
 
 	state->asked[reason]++;
-	if (orders & ~d.orders)
+	if (orders & ~d.orders) {
 		mthp_count(state, reason, d.rule);
+		if (t->dry_run)
+			state->spared_pages[reason] += mthp_largest(orders) - mthp_largest(orders & d.orders);
+	}
 	/* What is reported is the decision for those who do not ask. */
 	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t))
 		mthp_report(cgrp, state, 0);
-	return orders & d.orders;
+	return mthp_allow(orders, d.orders, t);
 }
 
 /* Rare, so these two are kept out of the way of the others. */

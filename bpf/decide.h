@@ -99,6 +99,14 @@ static __always_inline __u64 mthp_fill_down(__u64 x)
 	return x;
 }
 
+/* Pages of the largest folio of @orders, in which bit n is a folio of 2^n pages; 1 if there is none. */
+static __always_inline __u64 mthp_largest(__u64 orders)
+{
+	__u64 down = mthp_fill_down(orders | 1);
+
+	return down - (down >> 1);
+}
+
 /*
  * Minimum without a branch, for values far from the ends of 64 bits.  From a
  * branch the verifier would learn a range for each side, take them for different

@@ -52,6 +52,7 @@ int mthp_explain(struct mthp_explained *e)
 	if (state) {
 		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			e->asked[reason] = state->asked[reason];
+			e->spared_pages[reason] = state->spared_pages[reason];
 			for (rule = 0; rule < MTHP_NR_RULES; rule++)
 				e->narrowed[reason][rule] = state->narrowed[reason][rule];
 		}

@@ -70,6 +70,7 @@ mod tests {
             policy: Some("web".to_owned()),
             file: Some("/e/web.toml".into()),
             object: None,
+            dry_run: false,
         };
         let checked = Checked {
             what: &what,

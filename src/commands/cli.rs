@@ -55,6 +55,9 @@ pub enum Command {
     /// Show where policies are attached, and what each cgroup may use now and why
     #[command(after_help = EXIT_CODES)]
     Status(OutputArgs),
+    /// Say in words what the policies of `run --dry-run` would have done, what to expect of them and what to do
+    #[command(after_help = EXIT_CODES)]
+    Advise(OutputArgs),
     /// List the policies of `run`: for whom, which rules, which options they set
     #[command(after_help = EXIT_CODES)]
     Policies(PoliciesArgs),
@@ -137,6 +140,10 @@ pub struct RunArgs {
     /// Show what would be attached, with what differs from the defaults; attach nothing, and look at no cgroup
     #[arg(long)]
     pub check: bool,
+
+    /// Narrow nothing; count and print what the policy would do, for `status` and `advise`
+    #[arg(long)]
+    pub dry_run: bool,
 
     /// Print JSON lines instead of text
     #[arg(long)]
@@ -305,7 +312,8 @@ impl RunArgs {
         let policy = self.policy.iter().map(|_| "policy");
         let directory = self.directory.policy_dir.iter().map(|_| "policy-dir");
         let values = self.given.values.iter().map(|(option, _)| option.name);
-        let given: Vec<&str> = policy.chain(directory).chain(values).collect();
+        let dry = self.dry_run.then_some("dry-run");
+        let given: Vec<&str> = policy.chain(directory).chain(values).chain(dry).collect();
         let (Some(object), [_, ..]) = (&self.object, given.as_slice()) else {
             return Ok(());
         };
@@ -449,6 +457,7 @@ mod tests {
             (&["--policy", "default"][..], "obey policy:"),
             (&["--policy-dir", "/d"], "obey policy-dir:"),
             (&["--cap", "4K"], "obey cap:"),
+            (&["--dry-run"], "obey dry-run:"),
             (
                 &["--set", "max-hold=1", "--window", "2s"],
                 "obey window, max-hold:",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a user asks for: one module for each subcommand.
 
+pub mod advise;
 pub mod checked;
 pub mod cli;
 pub mod given;

@@ -97,8 +97,10 @@ pub fn main(args: &RunArgs) -> Result<()> {
         policy: policy.as_ref().map(|policy| policy.name.clone()),
         file: policy.and_then(|policy| policy.file),
         object: args.object.clone(),
+        dry_run: args.dry_run,
     };
     tunables.own = own(&what);
+    tunables.dry_run = args.dry_run.into();
     if args.check {
         return checked::main(&what, &tunables, programs.tunable(), args.json);
     }

@@ -54,6 +54,8 @@ struct PolicyLine {
     own_file: Option<bool>,
     /// The BPF object is from a file; false: built in.
     own_object: Option<bool>,
+    /// It narrows nothing.
+    dry_run: bool,
     rules: Rules,
     settings: Option<Settings>,
     #[serde(skip)]
@@ -71,6 +73,10 @@ struct CgroupLine {
     /// Each of them in words, with its numbers.
     reasons: Vec<String>,
     orders: ByReason<u64>,
+    /// Name of the decision if the policies that run dry narrowed, too; none if none of them does.
+    would_allow: Option<String>,
+    #[serde(skip)]
+    would_be: ByReason<u64>,
     /// Policies that bind it, too, and that cannot be read, with what the kernel said if it did.
     unreadable: Vec<String>,
     /// The kernel would not say what one of them decides.
@@ -151,6 +157,8 @@ impl CgroupLine {
             rules: Vec::new(),
             reasons: Vec::new(),
             orders: ByReason::each(u64::MAX),
+            would_allow: None,
+            would_be: ByReason::each(u64::MAX),
             unreadable: Vec::new(),
             failed: false,
             pressure: false,
@@ -188,8 +196,16 @@ impl CgroupLine {
     fn add(&mut self, verdict: &Verdict, sizes: &Sizes) {
         let now = &verdict.explained.now;
         let theirs = why::orders(now);
-        let both = ByReason::new(|reason| self.orders[reason] & theirs[reason]);
-        self.orders = sizes.real(&both);
+        let dry = verdict.tunables.dry_run != 0;
+        let with = |mine: &ByReason<u64>| sizes.real(&ByReason::new(|r| mine[r] & theirs[r]));
+        self.would_be = with(&self.would_be);
+        self.orders = match dry {
+            true => sizes.real(&self.orders),
+            false => with(&self.orders),
+        };
+        if dry || self.would_allow.is_some() {
+            self.would_allow = Some(sizes.decision_name(&self.would_be));
+        }
         self.name(sizes);
         self.rules.extend(why::rules(now));
         self.rules.sort_unstable();
@@ -254,7 +270,10 @@ impl CgroupLine {
         let stall = self.stall_ms.map(|ms| show_duration(ms * 1_000_000));
         [
             self.cgroup.clone(),
-            self.allowed.clone(),
+            match &self.would_allow {
+                Some(would) => format!("{} ({would})", self.allowed),
+                None => self.allowed.clone(),
+            },
             stall.unwrap_or_else(|| "-".to_owned()),
             or_dash(self.memory_bytes),
             or_dash(self.room_bytes),
@@ -295,6 +314,7 @@ fn policy_line(policy: &Attached, names: &Names) -> PolicyLine {
         error: policy.failed.as_ref().map(ToString::to_string),
         own_file: own(policy, Own::MTHP_OWN_FILE),
         own_object: own(policy, Own::MTHP_OWN_OBJECT),
+        dry_run: policy.tunables.is_some_and(|t| t.dry_run != 0),
         rules: Rules(policy.tunables.map_or(0, |t| t.rules)),
         settings: policy.tunables.as_ref().map(Settings::from),
         tunables: policy.tunables,
@@ -311,9 +331,10 @@ impl PolicyLine {
         let own = [(self.own_file, "file"), (self.own_object, "object")];
         let own = own.iter().filter(|(own, _)| *own == Some(true));
         let own: Vec<&str> = own.map(|(_, what)| *what).collect();
+        let dry = if self.dry_run { " (dry run)" } else { "" };
         match own.as_slice() {
-            [] => format!("policy {}", self.policy),
-            own => format!("policy {} (own {})", self.policy, own.join(" and ")),
+            [] => format!("policy {}{dry}", self.policy),
+            own => format!("policy {} (own {}){dry}", self.policy, own.join(" and ")),
         }
     }
 }
@@ -631,6 +652,7 @@ mod tests {
                 error: None,
                 own_file: None,
                 own_object: None,
+                dry_run: false,
                 rules: Rules::default(),
                 settings: None,
                 tunables: None,

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Program};
@@ -24,6 +25,8 @@ pub struct Attached {
     pub prog_id: u32,
     /// Its constants; `None` if they are not of this version, or could not be read.
     pub tunables: Option<Tunables>,
+    /// When it was loaded, since boot; zero where that could not be read.
+    pub loaded: Duration,
     /// Why they could not be read.
     pub failed: Option<io::Error>,
     /// The program that explains its decisions; `None` if not of this version.
@@ -57,6 +60,7 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
             name: format!("(map {})", link.map_id),
             prog_id: 0,
             tunables: None,
+            loaded: Duration::ZERO,
             failed: None,
             explain: None,
         };
@@ -124,6 +128,7 @@ impl Attached {
                 None => Ok(()),
             };
         };
+        self.loaded = choose.load_time;
         for &id in &choose.map_ids {
             let Some(tunables) = tunables_in(id)? else {
                 continue;

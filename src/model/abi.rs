@@ -176,7 +176,7 @@ mod tests {
     fn a_layout_has_its_number() {
         let layout = layout();
         assert!(layout.contains("mthp_tunables.rules 44\n"), "{layout}");
-        let written = (11, 0x8e4a_1994_ecef_bf08);
+        let written = (12, 0x2b61_4c25_aa6f_f68c);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,

@@ -99,9 +99,24 @@ pub fn show_duration(ns: u64) -> String {
     }
 }
 
+/// How long something has been going on, for people: `90s`, `75min`, `30h`.
+pub fn show_age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}min", seconds / 60),
+        _ => format!("{}h", seconds / 3600),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ages_are_whole() {
+        let ages = [0, 119, 120, 3_599, 7_199, 7_200, 90_000].map(show_age);
+        assert_eq!(ages, ["0s", "119s", "2min", "59min", "119min", "2h", "25h"]);
+    }
 
     #[test]
     fn a_percentage_comes_back_from_its_share() {

@@ -55,6 +55,8 @@ pub struct Source {
     pub file: Option<PathBuf>,
     /// The object's file; `None`: built in.
     pub object: Option<PathBuf>,
+    /// Nothing is narrowed.
+    pub dry_run: bool,
 }
 
 impl fmt::Display for Source {
@@ -66,10 +68,11 @@ impl fmt::Display for Source {
             (None, _) => {}
         }
         match (&self.policy, object) {
-            (Some(_), Some(object)) => write!(f, " by object {object}"),
-            (None, Some(object)) => write!(f, "object {object}"),
-            (_, None) => Ok(()),
+            (Some(_), Some(object)) => write!(f, " by object {object}")?,
+            (None, Some(object)) => write!(f, "object {object}")?,
+            (_, None) => {}
         }
+        f.write_str(if self.dry_run { " (dry run)" } else { "" })
     }
 }
 
@@ -419,6 +422,7 @@ mod tests {
             policy: policy.map(str::to_owned),
             file: file.map(PathBuf::from),
             object: object.map(PathBuf::from),
+            dry_run: false,
         };
         for (source, text) in [
             (source(Some("web"), None, None), "policy web"),
@@ -431,6 +435,13 @@ mod tests {
                 "policy web by object /o",
             ),
             (source(None, None, Some("/o")), "object /o"),
+            (
+                Source {
+                    dry_run: true,
+                    ..source(Some("web"), None, None)
+                },
+                "policy web (dry run)",
+            ),
         ] {
             assert_eq!(source.to_string(), text);
         }

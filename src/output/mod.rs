@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How answers look: text and JSON, made of the same values.
 
+pub mod advice;
 pub mod log;
 pub mod print;
 pub mod settings;

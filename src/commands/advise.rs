@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `mthp_ext advise`: what the policies that run dry would have done.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::errors::{Context, Error, Result};
+use crate::kernel::attached::{self, Attached};
+use crate::kernel::carrier::Carrier;
+use crate::kernel::cgroup::{self, Cgroup, Names};
+use crate::kernel::thp::Thp;
+use crate::output::advice::{Findings, Found};
+use crate::output::print;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+struct Advised {
+    dry_runs: Vec<Findings>,
+}
+
+/// Asks a policy about each cgroup that it covers; `None` for one that is no dry run.
+fn findings(
+    policy: &Attached,
+    names: &Names,
+    setting: Option<&str>,
+    now: Duration,
+) -> Option<Result<Findings>> {
+    let tunables = policy.tunables.filter(|tunables| tunables.dry_run != 0)?;
+    let root = names.path_of_id(policy.link.cgroup_id)?;
+    let mut found = Vec::new();
+    let mut failed = None;
+    cgroup::walk(&root, &mut |dir, id| match policy.explain(id) {
+        Ok(Some(explained)) => {
+            found.push(Found::of(
+                names.of_path(dir),
+                &explained,
+                tunables.page_shift,
+            ));
+        }
+        // It was removed meanwhile.
+        Ok(None) => {}
+        Err(error) => failed = Some(error),
+    });
+    if let Some(error) = failed {
+        let what = || format!("asking policy {} what it has counted", policy.name);
+        return Some(Err(error).context(what));
+    }
+    Some(Ok(Findings::new(
+        policy.name.clone(),
+        names.of_path(&root),
+        now.saturating_sub(policy.loaded).as_secs(),
+        found,
+        setting,
+    )))
+}
+
+/// The command.
+///
+/// # Errors
+/// Without a dry run, BTF, hook, privilege, or cgroup v2.
+pub fn main(json: bool) -> Result<()> {
+    let root = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT))?;
+    let carrier = Carrier::probe()?;
+    let policies = attached::attached(&carrier)?;
+    let names = Names::new(&root.mount);
+    let setting = Thp::of_this_machine().enabled;
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).context(|| "reading the clock".to_owned())?;
+    let dry_runs = policies
+        .iter()
+        .filter_map(|policy| findings(policy, &names, setting.as_deref(), now.into()))
+        .collect::<Result<Vec<Findings>>>()?;
+    if dry_runs.is_empty() {
+        return Err(Error::Usage(
+            "no policy runs dry, so nothing was counted that a policy would do: start \
+             `mthp_ext run --dry-run`, and ask again after an hour. What policies in force do, \
+             `mthp_ext status` shows."
+                .to_owned(),
+        ));
+    }
+    print::print(&Advised { dry_runs }, json, |answer, out| {
+        answer
+            .dry_runs
+            .iter()
+            .try_for_each(|findings| findings.text(out))
+    })
+}
