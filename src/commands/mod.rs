@@ -4,6 +4,7 @@
 pub mod checked;
 pub mod cli;
 pub mod given;
+pub mod notify;
 pub mod options;
 pub mod policies;
 pub mod run;
