@@ -23,12 +23,16 @@ FILE ?=
 WALKS ?=
 TLB_STANDS_FOR ?=
 COALESCE ?=
+# Where `make install` puts what `make build` made; as in GNU's Makefiles, DESTDIR is no part of the paths inside.
+PREFIX ?= /usr/local
+DESTDIR ?=
+PROGRAM ?= build/cargo/release/mthp_ext
 export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -75,6 +79,21 @@ setup: ## install what the other targets need (they call it themselves)
 
 build: ## build the mthp_ext binary (build/cargo/release/mthp_ext)
 	@$(LAB) build
+
+install: ## install what `make build` made: binary, systemd unit, shell completion, policies to read (PREFIX=/usr/local DESTDIR=)
+	@[ -x '$(PROGRAM)' ] || { echo "make: there is no $(PROGRAM) to install: make build, as the user who owns the checkout" >&2; exit 10; }
+	case '$(PREFIX)' in /*) ;; *) echo "make: PREFIX=$(PREFIX) is no absolute path, and the unit needs one" >&2; exit 2 ;; esac
+	to='$(DESTDIR)$(PREFIX)' made=$$(mktemp -d)
+	trap 'rm -r "$$made"' EXIT
+	for shell in bash zsh fish; do '$(PROGRAM)' completions $$shell > "$$made/$$shell"; done
+	sed 's|/usr/local/|$(PREFIX)/|' packaging/systemd/mthp_ext.service > "$$made/unit"
+	install -D -m 755 '$(PROGRAM)' "$$to/sbin/mthp_ext"
+	install -D -m 644 "$$made/unit" "$$to/lib/systemd/system/mthp_ext.service"
+	install -D -m 644 "$$made/bash" "$$to/share/bash-completion/completions/mthp_ext"
+	install -D -m 644 "$$made/zsh" "$$to/share/zsh/site-functions/_mthp_ext"
+	install -D -m 644 "$$made/fish" "$$to/share/fish/vendor_completions.d/mthp_ext.fish"
+	install -d "$$to/share/doc/mthp_ext/policies"
+	install -m 644 policies/*.toml "$$to/share/doc/mthp_ext/policies"
 
 kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt)
 	@$(LAB) kernel

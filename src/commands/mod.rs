@@ -5,6 +5,7 @@ pub mod advise;
 pub mod checked;
 pub mod cli;
 pub mod given;
+pub mod notify;
 pub mod options;
 pub mod policies;
 pub mod run;

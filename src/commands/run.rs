@@ -15,6 +15,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use super::checked;
 use super::cli::RunArgs;
+use super::notify::Manager;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
@@ -43,15 +44,17 @@ enum Woke {
     Timer,
     Pressure,
     Events,
+    Pulse,
 }
 
 impl Woke {
-    const ALL: [Woke; 5] = [
+    const ALL: [Woke; 6] = [
         Woke::Link,
         Woke::Signal,
         Woke::Timer,
         Woke::Pressure,
         Woke::Events,
+        Woke::Pulse,
     ];
 
     fn from_data(data: u64) -> Option<Self> {
@@ -122,6 +125,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
 
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
+    let manager = Manager::of_this_process()?;
     let time = Duration::from_nanos;
     let trigger = match scans {
         true => Some(Trigger::arm(
@@ -144,13 +148,14 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let names = Names::new(&root.mount);
     let at = names.of_path(&root.path);
+    let link_id = loaded.link_id()?;
     let thp = Thp::of_this_machine();
     print(&Line::Attached {
         t_ms: now_ms(),
         what: what.clone(),
         root: at.clone(),
         cgroup_id: root.id,
-        link_id: loaded.link_id()?,
+        link_id,
         load_ms: u64::try_from(loaded.load_time.as_millis()).unwrap_or(u64::MAX),
         setting: thp.text(),
         thp: thp.enabled,
@@ -164,8 +169,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
         names: &names,
         loaded: &loaded,
         print: &print,
+        manager: &manager,
+        status: format!("policy {title} attached to {at} (link {link_id})"),
     };
     let end = service.serve(trigger.as_ref(), &signals);
+    manager.stopping();
     loaded.detach();
     let (why, signal, result) = match end {
         Ok(Ended::By(signal)) => (End::Signal, Some(signal.as_str()), Ok(())),
@@ -225,6 +233,9 @@ struct Service<'a> {
     names: &'a Names,
     loaded: &'a Loaded,
     print: &'a dyn Fn(&Line) -> Result<()>,
+    manager: &'a Manager,
+    /// What the service manager shows of it.
+    status: String,
 }
 
 /// The timer of the scan: once per window, more often for a while after a PSI event.
@@ -353,7 +364,11 @@ impl Service<'_> {
             pace = Some(set);
             self.loaded.scan()?;
         }
+        if let Some(pulse) = self.manager.pulse() {
+            watch(pulse, EpollFlags::EPOLLIN, Woke::Pulse)?;
+        }
         consume()?;
+        self.manager.ready(&self.status)?;
 
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
@@ -361,7 +376,7 @@ impl Service<'_> {
                 Err(nix::errno::Errno::EINTR) => continue,
                 other => other.context(|| "waiting for events".to_owned())?,
             };
-            let mut scan = false;
+            let (mut scan, mut pulse) = (false, false);
             for event in &ready[..count] {
                 let gone = event
                     .events()
@@ -381,6 +396,7 @@ impl Service<'_> {
                         pace.tick()?;
                         scan = true;
                     }
+                    (Some(Woke::Pulse), _) => pulse = true,
                     _ => {}
                 }
             }
@@ -388,6 +404,10 @@ impl Service<'_> {
                 self.loaded.scan()?;
             }
             consume()?;
+            // Last, so that a scan or an output that hangs shows.
+            if pulse {
+                self.manager.alive()?;
+            }
         }
     }
 
@@ -430,7 +450,7 @@ fn received(signals: &SignalFd) -> Signal {
 }
 
 /// A timer that was reset between wake-up and read has nothing to report.
-fn not_again(error: nix::errno::Errno) -> nix::Result<()> {
+pub(super) fn not_again(error: nix::errno::Errno) -> nix::Result<()> {
     if error == nix::errno::Errno::EAGAIN {
         Ok(())
     } else {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the service manager hears: ready, stopping, and that the loop turns.  Without one
+//! (no `NOTIFY_SOCKET`) nothing is sent.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use sd_notify::NotifyState;
+
+use super::run::not_again;
+use crate::errors::{Context, Result};
+
+/// The service manager that started this process, if one did.
+pub struct Manager {
+    /// Runs out twice per period of the watchdog, where there is a watchdog.
+    pulse: Option<TimerFd>,
+}
+
+impl Manager {
+    /// Reads from the environment what it wants.
+    ///
+    /// # Errors
+    /// If there can be no timer.
+    pub fn of_this_process() -> Result<Self> {
+        let period = sd_notify::watchdog_enabled().filter(|period| !period.is_zero());
+        Ok(Manager {
+            pulse: period.map(pulse).transpose()?,
+        })
+    }
+
+    /// The policy is in force; `status` says which, and where.
+    ///
+    /// # Errors
+    /// If it cannot be reached: it would wait, and then kill a service that works.
+    pub fn ready(&self, status: &str) -> Result<()> {
+        sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
+            .context(|| "reporting to the service manager ($NOTIFY_SOCKET)".to_owned())
+    }
+
+    /// The policy is about to be detached.
+    pub fn stopping(&self) {
+        // It sees the process end as well.
+        let _ = sd_notify::notify(&[NotifyState::Stopping, NotifyState::Status("detaching")]);
+    }
+
+    /// Readable when a sign of life is due.
+    pub fn pulse(&self) -> Option<BorrowedFd<'_>> {
+        self.pulse.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The loop has turned since the pulse: all that was due is done.
+    ///
+    /// # Errors
+    /// If the timer cannot be read.
+    pub fn alive(&self) -> Result<()> {
+        let Some(pulse) = &self.pulse else {
+            return Ok(());
+        };
+        pulse
+            .wait()
+            .or_else(not_again)
+            .context(|| "reading the timer of the watchdog".to_owned())?;
+        // A manager that is being restarted misses one; one that misses all says so itself.
+        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        Ok(())
+    }
+}
+
+/// A timer of half the watchdog's period, as sd_watchdog_enabled(3) recommends.
+fn pulse(period: Duration) -> Result<TimerFd> {
+    let timer = TimerFd::new(
+        ClockId::CLOCK_MONOTONIC,
+        TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
+    )
+    .context(|| "making the timer of the watchdog".to_owned())?;
+    timer
+        .set(
+            Expiration::Interval(TimeSpec::from(period / 2)),
+            TimerSetTimeFlags::empty(),
+        )
+        .context(|| "setting the timer of the watchdog".to_owned())?;
+    Ok(timer)
+}

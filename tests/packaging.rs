@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What `make install` puts where, and what systemd says of the unit.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const REPO: &str = env!("CARGO_MANIFEST_DIR");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_mthp_ext");
+const UNIT: &str = include_str!("../packaging/systemd/mthp_ext.service");
+
+/// What systemd may find open at most, of 10 (`systemd-analyze security`): "OK" ends at 4.  The
+/// figure of docs/operations.md, and what another version of systemd adds to it.
+const EXPOSURE: f64 = 1.5;
+
+fn install(variables: &[String]) -> Output {
+    let mut make = Command::new("make");
+    make.args(["-C", REPO, "install"]).args(variables);
+    make.output().expect("make")
+}
+
+/// All files below a directory, as paths in it, with their modes.
+fn files(directory: &Path, below: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, below));
+        } else {
+            let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+            found.push((path.strip_prefix(below).unwrap().to_owned(), mode));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn install_puts_everything_below_the_prefix() {
+    let scratch = tempfile::tempdir().unwrap();
+    let to = scratch.path();
+    let set = |prefix: &str| {
+        vec![
+            format!("DESTDIR={}", to.display()),
+            format!("PREFIX={prefix}"),
+            format!("PROGRAM={PROGRAM}"),
+        ]
+    };
+    let out = install(&set("/opt/here"));
+    assert!(out.status.success(), "{out:?}");
+    let mut expected = vec![
+        ("lib/systemd/system/mthp_ext.service".to_owned(), 0o644),
+        ("sbin/mthp_ext".to_owned(), 0o755),
+        (
+            "share/bash-completion/completions/mthp_ext".to_owned(),
+            0o644,
+        ),
+        (
+            "share/fish/vendor_completions.d/mthp_ext.fish".to_owned(),
+            0o644,
+        ),
+        ("share/zsh/site-functions/_mthp_ext".to_owned(), 0o644),
+    ];
+    for (name, _) in files(&Path::new(REPO).join("policies"), Path::new(REPO)) {
+        expected.push((format!("share/doc/mthp_ext/{}", name.display()), 0o644));
+    }
+    expected.sort();
+    let prefix = to.join("opt/here");
+    let found = files(to, &prefix.clone());
+    let found: Vec<(String, u32)> = found
+        .into_iter()
+        .map(|(path, mode)| (path.to_str().unwrap().to_owned(), mode))
+        .collect();
+    assert_eq!(found, expected);
+    let unit = fs::read_to_string(prefix.join("lib/systemd/system/mthp_ext.service")).unwrap();
+    assert!(unit.contains("\nExecStart=/opt/here/sbin/mthp_ext run\n"));
+    assert!(!unit.contains("/usr/local"), "{unit}");
+    let bash = prefix.join("share/bash-completion/completions/mthp_ext");
+    assert!(fs::read_to_string(bash).unwrap().contains("mthp_ext"));
+
+    let relative = install(&set("opt"));
+    assert_eq!(relative.status.code(), Some(2), "{relative:?}");
+    let nothing = install(&["PROGRAM=/none".to_owned()]);
+    let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert!(
+        !nothing.status.success() && said.contains("make build"),
+        "{said}"
+    );
+}
+
+/// The values of a setting of the unit, word by word.
+fn words(setting: &str) -> Vec<&'static str> {
+    let lines = UNIT.lines().filter_map(|line| line.strip_prefix(setting));
+    lines.flat_map(str::split_whitespace).collect()
+}
+
+/// A restart helps where time does: what a start would find again is listed, by the exit codes.
+#[test]
+fn what_a_restart_cannot_cure_is_not_restarted() {
+    let codes = words("RestartPreventExitStatus=");
+    // 1: a system call; 9: the cgroup was removed; 12: the scan; 14: the output.
+    let other = ["1", "9", "12", "14"];
+    for code in 1..=14 {
+        let code = code.to_string();
+        let code = code.as_str();
+        assert_ne!(codes.contains(&code), other.contains(&code), "{code}");
+    }
+}
+
+/// Runs systemd-analyze; `None`, and a line that says so, where there is none.
+fn analyze(args: &[&str], file: &Path) -> Option<Output> {
+    match Command::new("systemd-analyze")
+        .args(args)
+        .arg(file)
+        .output()
+    {
+        Ok(out) => Some(out),
+        Err(error) => {
+            // A root made of packages need not have systemd.
+            println!("skipped: systemd-analyze does not run here: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_unit() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("mthp_ext.service");
+    let verified = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let out = analyze(&["verify", "--man=no", "--recursive-errors=no"], &file)?;
+        Some(String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    // It looks for the program.
+    let unit = UNIT.replace("/usr/local/sbin/mthp_ext", PROGRAM);
+    if let Some(said) = verified(&unit) {
+        assert_eq!(said, "");
+        let wrong = unit.replace("WatchdogSec=", "WatchDogSec=");
+        let said = verified(&wrong).unwrap();
+        assert!(said.contains("WatchDogSec"), "{said}");
+    }
+}
+
+#[test]
+fn the_unit_exposes_little() {
+    let file = Path::new(REPO).join("packaging/systemd/mthp_ext.service");
+    let args = ["security", "--offline=true", "--no-pager"];
+    let Some(out) = analyze(&args, &file) else {
+        return;
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    let line = text.lines().find(|line| line.contains("Overall exposure"));
+    let figure = line.and_then(|line| line.split(": ").nth(1)?.split(' ').next()?.parse().ok());
+    let figure: f64 = figure.unwrap_or_else(|| panic!("no figure: {out:?}"));
+    assert!(figure <= EXPOSURE, "{text}");
+}
