@@ -3,6 +3,7 @@
 
 pub mod checked;
 pub mod cli;
+pub mod explain;
 pub mod given;
 pub mod options;
 pub mod policies;

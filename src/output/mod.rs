@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How answers look: text and JSON, made of the same values.
 
+pub mod cgroups;
+pub mod change;
 pub mod log;
+pub mod policies;
 pub mod print;
 pub mod settings;
 pub mod table;
