@@ -111,10 +111,11 @@ fn where_there_is_nothing_to_explain_it_says_so() {
 fn a_hostile_name_is_harmless_in_every_answer() {
     world();
     let group = Group::new("hostile");
-    let name = OsStr::from_bytes(b"a\n\x1b[2J\"\xff");
+    // The kernel refuses line feeds, and nothing else.
+    let name = OsStr::from_bytes(b"a\x1b[2J\"\xff");
     let path = group.path.join(name);
     std::fs::create_dir(&path).unwrap();
-    let shown = format!("{}/a\\x0a\\x1b[2J\"\\xff", group.name());
+    let shown = format!("{}/a\\x1b[2J\"\\xff", group.name());
     let _ext = Ext::run(&group, &K64);
     let lines = status();
     let found = lines["cgroups"].as_array().unwrap();
@@ -129,7 +130,7 @@ fn a_hostile_name_is_harmless_in_every_answer() {
     ] {
         assert!(out.status.success(), "{out:?}");
         let text = String::from_utf8(out.stdout).unwrap();
-        assert!(text.contains("a\\x0a\\x1b[2J"), "{text}");
+        assert!(text.contains("a\\x1b[2J"), "{text}");
         assert!(
             !text.chars().any(|c| c.is_control() && c != '\n'),
             "{text:?}"
