@@ -52,6 +52,31 @@ pub enum Error {
         why: String,
     },
 
+    /// No cgroup is called so, or more than one.
+    #[error(
+        "{name}: no such cgroup ({why}). \
+         Name it as `mthp_ext status` shows it, by its directory, or by the name of its systemd unit."
+    )]
+    NoSuchCgroup {
+        /// What was given, as it is shown.
+        name: String,
+        /// What there is instead.
+        why: String,
+    },
+
+    /// The cgroup is there, and no policy is attached to it or above.
+    #[error(
+        "{name}: no policy binds this cgroup, so transparent_hugepage/enabled ({setting}) applies. \
+         None is attached to it or above it: `mthp_ext status` shows where policies are, \
+         `mthp_ext run --root` attaches one."
+    )]
+    NotBound {
+        /// The cgroup, as it is shown.
+        name: String,
+        /// The setting.
+        setting: String,
+    },
+
     /// The caller may not load BPF programs.
     #[error(
         "no privilege to {what}. \
@@ -220,7 +245,7 @@ impl Error {
         match self {
             Error::System { .. } => 1,
             Error::Usage(_) | Error::Policy { .. } => 2,
-            Error::NotCgroup2 { .. } => 3,
+            Error::NotCgroup2 { .. } | Error::NoSuchCgroup { .. } => 3,
             Error::NoPrivilege { .. } | Error::NotWritable { .. } => 4,
             Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
             Error::NoPsi { .. } => 6,
@@ -232,6 +257,7 @@ impl Error {
             Error::Scan { .. } => 12,
             Error::Load { .. } => 13,
             Error::Output { .. } => 14,
+            Error::NotBound { .. } => 15,
         }
     }
 }
@@ -266,7 +292,7 @@ Exit codes:
    0  done; `support`: everything is there
    1  a system call failed
    2  wrong option, value or policy
-   3  --root is no cgroup v2 directory
+   3  no cgroup v2 directory
    4  no privilege
    5  the kernel has no bpf_mthp_ops hook, or another version of it
    6  PSI is off
@@ -277,7 +303,8 @@ Exit codes:
   11  the kernel has no BTF
   12  the scan failed
   13  the kernel refused the policy
-  14  standard output was closed";
+  14  standard output was closed
+  15  no policy binds the cgroup";
 
 #[cfg(test)]
 mod tests {
@@ -326,6 +353,14 @@ mod tests {
                 log: text(),
             },
             Error::Output { source: io() },
+            Error::NoSuchCgroup {
+                name: text(),
+                why: text(),
+            },
+            Error::NotBound {
+                name: text(),
+                setting: text(),
+            },
         ]
     }
 
@@ -334,7 +369,7 @@ mod tests {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, (1..=14).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=15).collect::<Vec<u8>>());
     }
 
     #[test]

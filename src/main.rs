@@ -4,13 +4,14 @@
 use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
-use mthp_ext::commands::{advise, options, policies, run, status, support};
+use mthp_ext::commands::{advise, explain, options, policies, run, status, support};
 
 fn main() -> ExitCode {
     let result = match cli::parse().command {
         Command::Run(args) => run::main(&args).map(|()| 0),
-        Command::Status(args) => status::main(args.json).map(|()| 0),
         Command::Advise(args) => advise::main(args.json).map(|()| 0),
+        Command::Status(args) => status::main(&args).map(|()| 0),
+        Command::Explain(args) => explain::main(&args).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Completions { shell } => options::completions(shell).map(|()| 0),

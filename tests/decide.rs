@@ -5,84 +5,20 @@
 
 #![allow(clippy::expect_used, reason = "a failed step fails the test")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+mod host;
 
-use mthp_ext::model::orders::Sizes;
-use mthp_ext::model::{abi, options};
+use host::Program;
 
-const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
-const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
-
-/// The defaults of the table of options, on a machine with 4 KiB pages and 2 MiB folios.
-fn defaults() -> String {
-    let sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
-    let tunables = options::defaults(&sizes).expect("the table");
-    let bytes: Vec<String> = abi::as_bytes(&tunables).iter().map(u8::to_string).collect();
-    format!(
-        "static const unsigned char default_tunables[] = {{ {} }};\n",
-        bytes.join(", ")
-    )
-}
-
-/// A C program of tests, compiled when first used.
-struct Program {
-    name: &'static str,
-    path: OnceLock<PathBuf>,
-}
-
-impl Program {
-    const fn new(name: &'static str) -> Self {
-        Program {
-            name,
-            path: OnceLock::new(),
-        }
-    }
-
-    fn compile(&self) -> PathBuf {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.d", self.name));
-        std::fs::create_dir_all(&place).expect("a directory for the program");
-        std::fs::write(place.join("defaults.h"), defaults()).expect("the defaults");
-        let path = place.join(self.name);
-        let out = Command::new("cc")
-            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
-            .args(["-fsanitize=undefined", "-fno-sanitize-recover=undefined"])
-            .args(["-I", HEADERS, "-I", TESTS, "-I"])
-            .arg(&place)
-            .arg("-o")
-            .arg(&path)
-            .arg(format!("{TESTS}/{}.c", self.name))
-            .output()
-            .expect("a C compiler");
-        assert!(
-            out.status.success(),
-            "{}",
-            String::from_utf8_lossy(&out.stderr)
-        );
-        path
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        Command::new(self.path.get_or_init(|| self.compile()))
-            .args(args)
-            .output()
-            .expect("the compiled tests")
-    }
-
-    fn check(&self, test: &str) {
-        let out = self.run(&[test]);
-        assert!(
-            out.status.success(),
-            "{test}: {}\n{}{}",
-            out.status,
-            String::from_utf8_lossy(&out.stdout),
-            String::from_utf8_lossy(&out.stderr)
-        );
-    }
+/// Runs one test of a program.
+fn check(program: &Program, test: &str) {
+    let out = program.run(&[test]);
+    assert!(
+        out.status.success(),
+        "{test}: {}\n{}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 macro_rules! tests {
@@ -93,7 +29,7 @@ macro_rules! tests {
             $(
                 #[test]
                 fn $name() {
-                    PROGRAM.check(stringify!($name));
+                    super::check(&PROGRAM, stringify!($name));
                 }
             )*
 

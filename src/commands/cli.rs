@@ -2,8 +2,10 @@
 //! The command line.  Doc comments here are the help texts; the options of the rules are in
 //! the table (model/options.rs).
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
@@ -15,6 +17,7 @@ use crate::model::abi::Tunables;
 use crate::model::options::{self, Opt};
 use crate::model::orders::Sizes;
 use crate::model::policy::{BUILT_IN, ENDING, Mistake, Policy};
+use crate::model::units;
 
 /// The policy without `--policy`.
 const DEFAULT: &str = "default";
@@ -54,10 +57,14 @@ pub enum Command {
     Run(RunArgs),
     /// Show where policies are attached, and what each cgroup may use now and why
     #[command(after_help = EXIT_CODES)]
-    Status(OutputArgs),
+    Status(StatusArgs),
     /// Say in words what the policies of `run --dry-run` would have done, what to expect of them and what to do
     #[command(after_help = EXIT_CODES)]
     Advise(OutputArgs),
+    /// Say what one cgroup may use now, which rules decide that, by which numbers, and what would
+    /// change it
+    #[command(after_help = EXIT_CODES)]
+    Explain(ExplainArgs),
     /// List the policies of `run`: for whom, which rules, which options they set
     #[command(after_help = EXIT_CODES)]
     Policies(PoliciesArgs),
@@ -80,6 +87,44 @@ pub struct OutputArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Indent the cgroups by their depth, without the path of those above
+    #[arg(long)]
+    pub tree: bool,
+
+    /// Print it again after this time, until Ctrl-C; on a terminal in the same place
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
+    pub watch: Option<Duration>,
+}
+
+/// Options of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The cgroup: its path as `status` shows it, its directory, or the name of a systemd unit
+    #[arg(value_name = "CGROUP")]
+    pub cgroup: OsString,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A time between two answers: shorter ones would be nothing but work for the kernel.
+fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let time = units::duration(text)?;
+    if (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time) {
+        Ok(time)
+    } else {
+        Err("must be 100ms to 1440m".to_owned())
+    }
 }
 
 /// Where policies of the user's own are looked for.
@@ -388,6 +433,24 @@ mod tests {
         };
         let (policy, tunables) = run.resolve(&X86, true).map_err(|e| e.code())?;
         Ok((policy.unwrap(), tunables))
+    }
+
+    #[test]
+    fn a_time_to_watch_by_may_be_left_out() {
+        let watch = |args: &[&str]| {
+            let cli = Cli::try_parse_from(["mthp_ext", "status"].iter().chain(args)).ok()?;
+            match cli.command {
+                Command::Status(status) => Some(status.watch),
+                _ => None,
+            }
+        };
+        assert_eq!(watch(&[]), Some(None));
+        assert_eq!(watch(&["--watch"]), Some(Some(Duration::from_secs(2))));
+        let given = watch(&["--watch", "500ms", "--json"]);
+        assert_eq!(given, Some(Some(Duration::from_millis(500))));
+        for bad in ["0s", "1ms", "2d", "-1s"] {
+            assert_eq!(watch(&["--watch", bad]), None, "{bad}");
+        }
     }
 
     #[test]

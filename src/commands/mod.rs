@@ -4,6 +4,7 @@
 pub mod advise;
 pub mod checked;
 pub mod cli;
+pub mod explain;
 pub mod given;
 pub mod notify;
 pub mod options;

@@ -5,26 +5,21 @@
 //! files.  The attached policy's own program says what it decides for a cgroup, and why; the
 //! process that attached it is not asked: it may be another version, or gone.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
+use super::cli::StatusArgs;
 use crate::errors::{Context, Result};
-use crate::kernel::attached::{self, Attached};
+use crate::kernel::attached;
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::neighbours;
 use crate::kernel::thp::{self, Thp};
-use crate::model::abi::{Explained, NO_LIMIT, Own, Tunables};
-use crate::model::orders::Sizes;
-use crate::model::reason::{ByReason, Reason};
-use crate::model::rule::{Rule, Rules};
-use crate::model::units::{show_duration, show_size};
-use crate::output::settings::{self, Settings};
-use crate::output::why::{self, Level};
-use crate::output::{print, table};
+use crate::output::cgroups::{COLUMNS, CgroupLine, NUMBERS, cgroup_lines};
+use crate::output::policies::PolicyLine;
+use crate::output::{print, settings, table};
 
 /// The whole answer.
 #[derive(Debug, Serialize)]
@@ -36,310 +31,7 @@ struct Report {
     cgroups: Vec<CgroupLine>,
 }
 
-/// One attached policy.
-#[derive(Debug, Serialize)]
-struct PolicyLine {
-    policy: String,
-    root: String,
-    cgroup_id: u64,
-    link_id: u32,
-    map_id: u32,
-    prog_id: u32,
-    /// False for programs of another version of mthp_ext, or of somebody's own: their decisions
-    /// cannot be read.
-    readable: bool,
-    /// Why they cannot, if the kernel said so.
-    error: Option<String>,
-    /// The policy is from a file; false: built in.
-    own_file: Option<bool>,
-    /// The BPF object is from a file; false: built in.
-    own_object: Option<bool>,
-    /// It narrows nothing.
-    dry_run: bool,
-    rules: Rules,
-    settings: Option<Settings>,
-    #[serde(skip)]
-    tunables: Option<Tunables>,
-}
-
-/// One cgroup that at least one policy binds.
-#[derive(Debug, Serialize)]
-struct CgroupLine {
-    cgroup: String,
-    /// Name of the decision, e.g. `all`, `4K-on-fault`; behind `<=` where a policy is unreadable.
-    allowed: String,
-    why: &'static str,
-    rules: Vec<Rule>,
-    /// Each of them in words, with its numbers.
-    reasons: Vec<String>,
-    orders: ByReason<u64>,
-    /// Name of the decision if the policies that run dry narrowed, too; none if none of them does.
-    would_allow: Option<String>,
-    #[serde(skip)]
-    would_be: ByReason<u64>,
-    /// Policies that bind it, too, and that cannot be read, with what the kernel said if it did.
-    unreadable: Vec<String>,
-    /// The kernel would not say what one of them decides.
-    #[serde(skip)]
-    failed: bool,
-    pressure: bool,
-    /// As of the last scan; none before the first, and where pressure is not tracked.
-    stall_ms: Option<u64>,
-    elapsed_ms: Option<u64>,
-    /// Calm windows in a row that the pressure verdict needs to fall; 0: high was never,
-    /// or long ago.
-    hold_windows: u32,
-    /// Those it has had.
-    calm_windows: u32,
-    memory_bytes: Option<u64>,
-    /// What is left at `level`.
-    room_bytes: Option<u64>,
-    /// The level that leaves the least: a cgroup's limit, or the machine.
-    level: Option<Level>,
-    /// Of that room, page cache that reclaim would drop first.
-    cache_bytes: u64,
-    #[serde(flatten)]
-    huge: neighbours::Group,
-    /// Folios that the policies were asked about, by reason.
-    asked: BTreeMap<&'static str, u64>,
-    /// Those that they narrowed, by reason and by the rule that did.
-    narrowed: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
-}
-
-/// What one policy says about one cgroup.
-struct Verdict {
-    explained: Explained,
-    tunables: Tunables,
-    level: Option<Level>,
-}
-
-/// Puts together what all policies on the path say about each cgroup.
-fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Vec<CgroupLine> {
-    let mut lines: BTreeMap<PathBuf, CgroupLine> = BTreeMap::new();
-    for policy in policies {
-        let Some(root) = names.path_of_id(policy.link.cgroup_id) else {
-            continue;
-        };
-        cgroup::walk(&root, &mut |dir, id| {
-            let explained = policy
-                .tunables
-                .map(|tunables| (policy.explain(id), tunables));
-            let verdict = match explained {
-                None => Err(policy.failed.as_ref().map(ToString::to_string)),
-                Some((Ok(Some(explained)), tunables)) => Ok(Verdict {
-                    level: Level::of(&explained.now, names),
-                    explained,
-                    tunables,
-                }),
-                // A cgroup that goes away meanwhile is left out.
-                Some((Ok(None), _)) => return,
-                Some((Err(error), _)) => Err(Some(error.to_string())),
-            };
-            let line = lines
-                .entry(dir.to_owned())
-                .or_insert_with(|| CgroupLine::new(dir, names));
-            match verdict {
-                Ok(verdict) => line.add(&verdict, sizes),
-                Err(why) => line.add_unreadable(&policy.name, why.as_deref(), sizes),
-            }
-        });
-    }
-    lines.into_values().collect()
-}
-
-impl CgroupLine {
-    /// A cgroup that nothing narrows yet.
-    fn new(dir: &Path, names: &Names) -> Self {
-        CgroupLine {
-            cgroup: names.of_path(dir),
-            allowed: String::new(),
-            why: why::first(&[]),
-            rules: Vec::new(),
-            reasons: Vec::new(),
-            orders: ByReason::each(u64::MAX),
-            would_allow: None,
-            would_be: ByReason::each(u64::MAX),
-            unreadable: Vec::new(),
-            failed: false,
-            pressure: false,
-            stall_ms: None,
-            elapsed_ms: None,
-            hold_windows: 0,
-            calm_windows: 0,
-            memory_bytes: None,
-            room_bytes: None,
-            level: None,
-            cache_bytes: 0,
-            huge: neighbours::Group::read(dir),
-            asked: BTreeMap::new(),
-            narrowed: BTreeMap::new(),
-        }
-    }
-
-    /// One more policy binds it, and nobody can say how; `why`, if the kernel says.
-    fn add_unreadable(&mut self, policy: &str, why: Option<&str>, sizes: &Sizes) {
-        self.failed |= why.is_some();
-        self.unreadable.push(match why {
-            Some(why) => format!("{policy}: {why}"),
-            None => policy.to_owned(),
-        });
-        self.name(sizes);
-    }
-
-    /// Names the decision: no more than this where somebody else may take more away.
-    fn name(&mut self, sizes: &Sizes) {
-        let bound = if self.unreadable.is_empty() { "" } else { "<=" };
-        self.allowed = format!("{bound}{}", sizes.decision_name(&self.orders));
-    }
-
-    /// Narrows by one more policy, as the kernel does: AND.
-    fn add(&mut self, verdict: &Verdict, sizes: &Sizes) {
-        let now = &verdict.explained.now;
-        let theirs = why::orders(now);
-        let dry = verdict.tunables.dry_run != 0;
-        let with = |mine: &ByReason<u64>| sizes.real(&ByReason::new(|r| mine[r] & theirs[r]));
-        self.would_be = with(&self.would_be);
-        self.orders = match dry {
-            true => sizes.real(&self.orders),
-            false => with(&self.orders),
-        };
-        if dry || self.would_allow.is_some() {
-            self.would_allow = Some(sizes.decision_name(&self.would_be));
-        }
-        self.name(sizes);
-        self.rules.extend(why::rules(now));
-        self.rules.sort_unstable();
-        self.rules.dedup();
-        self.why = why::first(&self.rules);
-        for reason in why::reasons(now, verdict.level.as_ref(), &verdict.tunables) {
-            if !self.reasons.contains(&reason) {
-                self.reasons.push(reason);
-            }
-        }
-        self.pressure |= now.pressure != 0;
-        if now.room_bytes != NO_LIMIT && self.room_bytes.is_none_or(|room| now.room_bytes < room) {
-            self.room_bytes = Some(now.room_bytes);
-            self.level.clone_from(&verdict.level);
-        }
-        if now.memory_known != 0 {
-            self.memory_bytes = Some(now.memory_bytes);
-        }
-        if now.seen != 0 {
-            self.stall_ms = self.stall_ms.max(Some(now.stall_ns / 1_000_000));
-            self.elapsed_ms = self.elapsed_ms.max(Some(now.elapsed_ns / 1_000_000));
-        }
-        self.cache_bytes = self.cache_bytes.max(now.cache_bytes);
-        if now.hold >= self.hold_windows {
-            self.hold_windows = now.hold;
-            self.calm_windows = now.calm;
-        }
-        self.count(&verdict.explained);
-    }
-
-    fn count(&mut self, explained: &Explained) {
-        for reason in Reason::ALL {
-            let asked = explained.asked[reason as usize];
-            *self.asked.entry(reason.name()).or_default() += asked;
-            for rule in Rule::ALL {
-                let count = explained.narrowed[reason as usize][rule as usize];
-                if count != 0 {
-                    let of_reason = self.narrowed.entry(reason.name()).or_default();
-                    *of_reason.entry(rule.name()).or_default() += count;
-                }
-            }
-        }
-    }
-
-    fn why_text(&self) -> String {
-        let mut parts = self.reasons.clone();
-        let unreadable = self.unreadable.iter();
-        parts.extend(unreadable.map(|policy| format!("and policy {policy}, unreadable")));
-        match parts.as_slice() {
-            [] => "-".to_owned(),
-            parts => parts.join("; "),
-        }
-    }
-
-    fn narrowed_total(&self) -> u64 {
-        self.narrowed.values().flat_map(BTreeMap::values).sum()
-    }
-
-    /// A row of the table.
-    fn cells(&self) -> [String; 9] {
-        let or_dash = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), show_size);
-        let stall = self.stall_ms.map(|ms| show_duration(ms * 1_000_000));
-        [
-            self.cgroup.clone(),
-            match &self.would_allow {
-                Some(would) => format!("{} ({would})", self.allowed),
-                None => self.allowed.clone(),
-            },
-            stall.unwrap_or_else(|| "-".to_owned()),
-            or_dash(self.memory_bytes),
-            or_dash(self.room_bytes),
-            self.huge.anon_thp_text(),
-            self.asked.values().sum::<u64>().to_string(),
-            self.narrowed_total().to_string(),
-            self.why_text(),
-        ]
-    }
-}
-
-/// The table's columns; from the third to the eighth they are numbers.
-const COLUMNS: [&str; 9] = [
-    "CGROUP",
-    "ALLOWED",
-    "STALL",
-    "ANON+SHMEM",
-    "ROOM",
-    "HUGE",
-    "REQUESTS",
-    "NARROWED",
-    "WHY",
-];
-const NUMBERS: std::ops::Range<usize> = 2..8;
-
-fn policy_line(policy: &Attached, names: &Names) -> PolicyLine {
-    PolicyLine {
-        policy: policy.name.clone(),
-        root: match policy.link.cgroup_id {
-            0 => "(detached)".to_owned(),
-            id => names.of_id(id),
-        },
-        cgroup_id: policy.link.cgroup_id,
-        link_id: policy.link.id,
-        map_id: policy.link.map_id,
-        prog_id: policy.prog_id,
-        readable: policy.tunables.is_some(),
-        error: policy.failed.as_ref().map(ToString::to_string),
-        own_file: own(policy, Own::MTHP_OWN_FILE),
-        own_object: own(policy, Own::MTHP_OWN_OBJECT),
-        dry_run: policy.tunables.is_some_and(|t| t.dry_run != 0),
-        rules: Rules(policy.tunables.map_or(0, |t| t.rules)),
-        settings: policy.tunables.as_ref().map(Settings::from),
-        tunables: policy.tunables,
-    }
-}
-
-fn own(policy: &Attached, what: Own) -> Option<bool> {
-    policy.tunables.map(|t| t.own.0 & what.0 != 0)
-}
-
-impl PolicyLine {
-    /// "policy web (own file)": not the one that is built in by that name.
-    fn title(&self) -> String {
-        let own = [(self.own_file, "file"), (self.own_object, "object")];
-        let own = own.iter().filter(|(own, _)| *own == Some(true));
-        let own: Vec<&str> = own.map(|(_, what)| *what).collect();
-        let dry = if self.dry_run { " (dry run)" } else { "" };
-        match own.as_slice() {
-            [] => format!("policy {}{dry}", self.policy),
-            own => format!("policy {} (own {}){dry}", self.policy, own.join(" and ")),
-        }
-    }
-}
-
-fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
+fn text(report: &Report, as_tree: bool, out: &mut impl Write) -> io::Result<()> {
     let setting = report.thp.as_deref().unwrap_or("missing in this kernel");
     if report.policies.is_empty() {
         return writeln!(
@@ -348,30 +40,21 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         );
     }
     for p in &report.policies {
-        match p.cgroup_id {
-            0 => writeln!(out, "{} (link {}): detached", p.title(), p.link_id)?,
-            id => writeln!(
-                out,
-                "{} attached to {} (cgroup {id}, link {})",
-                p.title(),
-                p.root,
-                p.link_id
-            )?,
-        }
-        match (&p.tunables, &p.error) {
+        writeln!(out, "{}", p.attached_text())?;
+        match (&p.tunables, p.unreadable_text()) {
             (Some(tunables), _) => settings::text(tunables, out)?,
-            (None, Some(error)) => writeln!(out, "  its decisions cannot be read: {error}")?,
-            (None, None) => writeln!(
-                out,
-                "  loaded by another version of mthp_ext, or from an object of its own: \
-                 its decisions cannot be read"
-            )?,
+            (None, why) => writeln!(out, "  {}", why.unwrap_or_default())?,
         }
     }
     writeln!(out, "\ntransparent_hugepage/enabled: {setting}")?;
     writeln!(out, "{}\n", report.neighbours.text())?;
     let mut rows = vec![COLUMNS.map(str::to_owned)];
     rows.extend(report.cgroups.iter().map(CgroupLine::cells));
+    if as_tree {
+        for (row, name) in rows.iter_mut().skip(1).zip(tree(&report.cgroups)) {
+            row[0] = name;
+        }
+    }
     table::print(&rows, &NUMBERS, out)
 }
 
@@ -393,124 +76,76 @@ fn incomplete(report: &Report) -> Result<()> {
     }
 }
 
-/// The command.
-///
-/// # Errors
-/// Without BTF, hook, privilege, or cgroup v2; after the answer, if that has gaps.
-pub fn main(json: bool) -> Result<()> {
+/// The names of the cgroups, indented by depth and without the path of the nearest one above that
+/// is shown.
+fn tree(cgroups: &[CgroupLine]) -> Vec<String> {
+    let mut above: Vec<&str> = Vec::new();
+    let mut names = Vec::new();
+    for line in cgroups {
+        let rest = |up: &str| {
+            line.cgroup
+                .strip_prefix(up.trim_end_matches('/'))?
+                .strip_prefix('/')
+        };
+        while above.last().is_some_and(|up| rest(up).is_none()) {
+            above.pop();
+        }
+        let name = above.last().and_then(|up| rest(up)).unwrap_or(&line.cgroup);
+        names.push(format!("{:1$}{name}", "", 2 * above.len()));
+        above.push(&line.cgroup);
+    }
+    names
+}
+
+/// What the kernel says now.
+fn ask() -> Result<Report> {
     let root = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT))?;
     let carrier = Carrier::probe()?;
     let policies = attached::attached(&carrier)?;
     let names = Names::new(&root.mount);
-    let report = Report {
+    Ok(Report {
         thp: Thp::of_this_machine().enabled,
-        policies: policies.iter().map(|p| policy_line(p, &names)).collect(),
+        policies: policies.iter().map(|p| PolicyLine::of(p, &names)).collect(),
         neighbours: neighbours::Host::read(),
         cgroups: cgroup_lines(&policies, &names, &thp::sizes_of_this_machine()),
+    })
+}
+
+/// The command.
+///
+/// # Errors
+/// Without BTF, hook, privilege, or cgroup v2; after the answer, if that has gaps.
+pub fn main(args: &StatusArgs) -> Result<()> {
+    let show = |report: &Report, before: &str| {
+        print::print(report, args.json, |report, out| {
+            write!(out, "{before}")?;
+            text(report, args.tree, out)
+        })
     };
-    print::print(&report, json, text)?;
-    incomplete(&report)
+    let Some(interval) = args.watch else {
+        let report = ask()?;
+        show(&report, "")?;
+        return incomplete(&report);
+    };
+    // From the top, with what was there cleared; elsewhere one answer after the other.
+    let (first, next) = match io::stdout().is_terminal() {
+        true => ("\x1b[H\x1b[2J", "\x1b[H\x1b[2J"),
+        false => ("", "\n"),
+    };
+    let mut before = first;
+    loop {
+        show(&ask()?, before)?;
+        before = next;
+        std::thread::sleep(interval);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::abi::{Decision, Record, RuleNumber};
-    use crate::model::options;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
-
-    /// Forced collapse is free.
-    fn verdict(fault: u64, later: u64, rule: RuleNumber) -> Verdict {
-        let mut now = Record {
-            room_bytes: 1 << 20,
-            limit_bytes: 64 << 20,
-            used_bytes: 63 << 20,
-            ..Record::default()
-        };
-        for reason in Reason::ALL {
-            let orders = match reason {
-                Reason::Fault => fault,
-                Reason::Collapse => !1,
-                _ => later,
-            };
-            let rule = if orders == !1 {
-                RuleNumber::MTHP_NONE
-            } else {
-                rule
-            };
-            now.decided[reason as usize] = Decision {
-                orders,
-                rule,
-                room_factor: 1024,
-            };
-        }
-        let dir = tempfile::tempdir().unwrap();
-        Verdict {
-            level: Level::of(&now, &Names::new(dir.path())),
-            explained: Explained {
-                now,
-                ..Explained::default()
-            },
-            tunables: options::defaults(&X86).unwrap(),
-        }
-    }
-
-    /// A cgroup that no scan has seen, or whose pressure is off, is not a calm one.
-    #[test]
-    fn stall_is_shown_only_where_it_was_seen() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        let with = |seen, stall_ns| {
-            let mut verdict = verdict(!1, !1, RuleNumber::MTHP_NONE);
-            verdict.explained.now.seen = seen;
-            verdict.explained.now.stall_ns = stall_ns;
-            verdict
-        };
-        line.add(&with(0, 0), &X86);
-        assert_eq!(line.stall_ms, None);
-        line.add(&with(1, 0), &X86);
-        assert_eq!(line.stall_ms, Some(0));
-        line.add(&with(1, 7_000_000), &X86);
-        assert_eq!(line.stall_ms, Some(7));
-        line.add(&with(0, 0), &X86);
-        assert_eq!(line.stall_ms, Some(7));
-    }
-
-    #[test]
-    fn policies_on_one_path_compose_by_and() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
-        assert_eq!((line.allowed.as_str(), line.why), ("512K-max", "room"));
-        line.add(&verdict(0, !1, RuleNumber::MTHP_SMALL), &X86);
-        assert_eq!(
-            (line.allowed.as_str(), line.why),
-            ("4K-on-fault,512K-max", "small")
-        );
-        assert_eq!(line.rules, [Rule::Small, Rule::Room]);
-        assert_eq!(line.orders[Reason::Collapse], 0x3fc);
-    }
-
-    /// What cannot be read may leave anything: the row says so, and does not vanish.
-    #[test]
-    fn an_unreadable_policy_is_no_consent() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        line.add_unreadable("theirs", None, &X86);
-        assert_eq!(line.cells()[1], "<=all");
-        assert_eq!(line.why_text(), "and policy theirs, unreadable");
-        line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
-        assert_eq!(line.cells()[1], "<=512K-max");
-        assert!(line.why_text().ends_with("; and policy theirs, unreadable"));
-        let json = serde_json::to_value(&line).unwrap();
-        assert_eq!(json["unreadable"], serde_json::json!(["theirs"]));
-        assert_eq!(json["allowed"], "<=512K-max");
-        assert!(!line.failed, "it is of another version");
-    }
+    use crate::model::abi::RuleNumber;
+    use crate::output::cgroups::tests::{X86, verdict};
+    use crate::output::policies::tests::line;
 
     /// One errno hides nothing: all is printed, and the end is that of a failure.
     #[test]
@@ -562,48 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_of_all_levels_is_shown() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        for room in [4 << 20, 1 << 20, 2 << 20, NO_LIMIT] {
-            let mut one = verdict(0xff, 0xff, RuleNumber::MTHP_ROOM);
-            one.explained.now.room_bytes = room;
-            line.add(&one, &X86);
-        }
-        assert_eq!(line.room_bytes, Some(1 << 20));
-        assert_eq!(line.level.unwrap().limit, "machine");
-    }
-
-    #[test]
-    fn counts_of_all_policies_are_added() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        let mut one = verdict(!1, !1, RuleNumber::MTHP_NONE);
-        one.explained.asked[Reason::Fault as usize] = 7;
-        one.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = 3;
-        line.add(&one, &X86);
-        line.add(&one, &X86);
-        assert_eq!((line.asked["fault"], line.narrowed_total()), (14, 6));
-        assert_eq!(line.narrowed["fault"]["room"], 6);
-        assert!(!line.narrowed.contains_key("swapin"));
-    }
-
-    #[test]
-    fn reasons_of_all_policies_are_shown_once_each() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
-        assert_eq!(line.why_text(), "-");
-        line.add(&verdict(0, 0, RuleNumber::MTHP_PRESSURE), &X86);
-        line.add(&verdict(0, 0, RuleNumber::MTHP_PRESSURE), &X86);
-        line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
-        assert_eq!(
-            line.why_text(),
-            "pressure: taken over from the cgroup above; \
-             room: 1M left below the machine's 64M (63M in use), a folio may take 1/1024"
-        );
-    }
-
-    #[test]
     fn the_table_is_aligned() {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
@@ -625,6 +218,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_leaves_out_what_stands_above() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = Names::new(dir.path());
+        let line = |path: &str| CgroupLine::new(&dir.path().join(path), &names);
+        let lines = ["", "a", "a/b", "a/b/c", "ab", "d/e", "d/e/f"].map(line);
+        assert_eq!(
+            tree(&lines),
+            ["/", "  a", "    b", "      c", "  ab", "  d/e", "    f"]
+        );
+        assert_eq!(tree(&lines[2..6]), ["/a/b", "  c", "/ab", "/d/e"]);
+    }
+
+    #[test]
     fn without_a_policy_the_setting_is_named() {
         let report = Report {
             thp: Some("madvise".to_owned()),
@@ -641,22 +247,7 @@ mod tests {
     fn report(cgroups: Vec<CgroupLine>) -> Report {
         Report {
             thp: Some("always".to_owned()),
-            policies: vec![PolicyLine {
-                policy: "default".to_owned(),
-                root: "/".to_owned(),
-                cgroup_id: 1,
-                link_id: 2,
-                map_id: 3,
-                prog_id: 4,
-                readable: false,
-                error: None,
-                own_file: None,
-                own_object: None,
-                dry_run: false,
-                rules: Rules::default(),
-                settings: None,
-                tunables: None,
-            }],
+            policies: vec![line()],
             neighbours: neighbours::Host::read(),
             cgroups,
         }
@@ -664,7 +255,7 @@ mod tests {
 
     fn printed(report: &Report) -> String {
         let mut out = Vec::new();
-        text(report, &mut out).unwrap();
+        text(report, false, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 }

@@ -8,12 +8,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use crate::errors::{Error, Result};
+use crate::model::shown::shown;
 
 /// The usual mount point.
 pub const DEFAULT_MOUNT: &str = "/sys/fs/cgroup";
@@ -119,7 +121,7 @@ impl Cgroup {
 /// Names of cgroups by id, relative to the mount: `/`, `/system.slice`.
 pub struct Names {
     mount: PathBuf,
-    known: RefCell<HashMap<u64, String>>,
+    known: RefCell<HashMap<u64, PathBuf>>,
 }
 
 impl Names {
@@ -136,36 +138,33 @@ impl Names {
         &self.mount
     }
 
-    /// Name of a directory below the mount.
+    /// Name of a directory below the mount, as it is shown.
     pub fn of_path(&self, path: &Path) -> String {
+        let bytes = |path: &Path| shown(path.as_os_str().as_bytes());
         match path.strip_prefix(&self.mount) {
-            Ok(rest) => format!("/{}", rest.display()),
-            Err(_) => path.display().to_string(),
+            Ok(rest) => format!("/{}", bytes(rest)),
+            Err(_) => bytes(path),
         }
     }
 
     /// Name of the cgroup with this id.  A cgroup that is gone, or that lies
     /// outside of what is mounted here, is named `(id N)`.
     pub fn of_id(&self, id: u64) -> String {
-        if let Some(name) = self.known.borrow().get(&id) {
-            return name.clone();
-        }
-        let mut all = HashMap::new();
-        walk(&self.mount, &mut |path, ino| {
-            all.insert(ino, self.of_path(path));
-        });
-        self.known.replace(all);
-        self.known
-            .borrow()
-            .get(&id)
-            .cloned()
-            .unwrap_or_else(|| format!("(id {id})"))
+        self.path_of_id(id)
+            .map_or_else(|| format!("(id {id})"), |path| self.of_path(&path))
     }
 
     /// Directory of the cgroup with this id.
     pub fn path_of_id(&self, id: u64) -> Option<PathBuf> {
-        let name = self.of_id(id);
-        name.strip_prefix('/').map(|rest| self.mount.join(rest))
+        if let Some(path) = self.known.borrow().get(&id) {
+            return Some(path.clone());
+        }
+        let mut all = HashMap::new();
+        walk(&self.mount, &mut |path, ino| {
+            all.insert(ino, path.to_owned());
+        });
+        self.known.replace(all);
+        self.known.borrow().get(&id).cloned()
     }
 }
 
@@ -189,7 +188,10 @@ pub fn walk(dir: &Path, visit: &mut impl FnMut(&Path, u64)) {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
+    use crate::model::shown::tests::HOSTILE;
 
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -218,6 +220,17 @@ mod tests {
         assert_eq!(names.path_of_id(id), Some(t.path().join("x/y")));
         assert_eq!(names.of_id(0), "(id 0)");
         assert_eq!(names.path_of_id(0), None);
+    }
+
+    #[test]
+    fn a_hostile_name_is_found_and_harmless() {
+        let t = tempfile::tempdir().unwrap();
+        let path = t.path().join(OsStr::from_bytes(HOSTILE));
+        fs::create_dir(&path).unwrap();
+        let names = Names::new(t.path());
+        let id = fs::metadata(&path).unwrap().ino();
+        assert_eq!(names.path_of_id(id), Some(path));
+        assert_eq!(names.of_id(id), format!("/{}", shown(HOSTILE)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod files;
 pub mod links;
 pub mod load;
+pub mod named;
 pub mod neighbours;
 pub mod process;
 pub mod psi;

@@ -4,6 +4,8 @@
 //! They are those of bpf/abi.h and bpf/hook.h: libbpf-cargo writes them down from the type
 //! information of the compiled object.  Three macros have a copy here, which a test compares.
 
+use super::shown::shown;
+
 #[allow(
     warnings,
     clippy::all,
@@ -72,10 +74,10 @@ pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Text in a field of bytes that ends with 0.
+/// Text in a field of bytes that ends with 0, as it is shown.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    shown(&bytes[..end])
 }
 
 /// The same the other way round; what does not fit is cut off.

@@ -9,4 +9,5 @@ pub mod policy;
 pub mod reason;
 pub mod rule;
 pub mod sentences;
+pub mod shown;
 pub mod units;

@@ -85,6 +85,21 @@ pub fn show_size(bytes: u64) -> String {
     format!("{whole}.{tenths}{}", UNITS[unit])
 }
 
+/// A size for people that is no less: what has to be reached.  `81M` for anything above 80M.
+pub fn show_size_up(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["", "K", "M", "G", "T"];
+    // Two digits at least, so that it is no more than a tenth above.
+    let unit = (1..UNITS.len())
+        .rev()
+        .find(|unit| bytes >> (10 * unit) >= 10);
+    let unit = unit.unwrap_or(0);
+    let whole = bytes.div_ceil(1 << (10 * unit));
+    match whole << (10 * unit) == bytes {
+        true => show_size(bytes),
+        false => format!("{whole}{}", UNITS[unit]),
+    }
+}
+
 /// A duration for people: `100ms`, `1s`, `1.25s`, `750us`.
 pub fn show_duration(ns: u64) -> String {
     match ns {
@@ -191,6 +206,19 @@ mod tests {
         assert_eq!(show_size(16 << 20), "16M");
         assert_eq!(show_size(3 << 29), "1.5G");
         assert_eq!(show_size(u64::MAX), "15E");
+    }
+
+    /// Whoever writes it into a limit has reached it, and not gone far beyond.
+    #[test]
+    fn a_size_that_has_to_be_reached_is_no_less() {
+        assert_eq!(show_size_up(80 << 20), "80M");
+        assert_eq!(show_size_up((80 << 20) + 1), "81M");
+        assert_eq!(show_size_up((2 << 30) + 1), "2049M");
+        for bytes in (0..1 << 45).step_by((1 << 30) + 4096 * 17 + 5) {
+            let text = show_size_up(bytes);
+            let up = size(&text).unwrap();
+            assert!(bytes <= up && up <= bytes + bytes / 10, "{bytes}: {text}");
+        }
     }
 
     #[test]

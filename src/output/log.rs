@@ -12,6 +12,7 @@ use crate::model::abi::{Event, NO_LIMIT, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::ByReason;
 use crate::model::rule::Rule;
+use crate::model::shown::shown;
 
 /// A line of the log of `run`.  Times are CLOCK_MONOTONIC milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -223,7 +224,7 @@ impl<W: Write> Log<W> {
                 "[{:>5}.{:03}] {}",
                 t / 1000,
                 t % 1000,
-                line.text()
+                shown(line.text().as_bytes())
             )?;
         }
         self.out.flush()
@@ -454,7 +455,12 @@ mod tests {
 
     #[test]
     fn every_line_is_one_line() {
+        let mut hostile = detached(End::Error, None, None);
+        if let Line::Detached { what, .. } = &mut hostile {
+            what.policy = Some("a\nb".to_owned());
+        }
         for line in [
+            hostile,
             detached(End::Error, None, Some("never")),
             decision(&event(), "/a b"),
         ] {

@@ -2,7 +2,10 @@
 //! How answers look: text and JSON, made of the same values.
 
 pub mod advice;
+pub mod cgroups;
+pub mod change;
 pub mod log;
+pub mod policies;
 pub mod print;
 pub mod settings;
 pub mod table;

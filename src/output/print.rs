@@ -31,7 +31,8 @@ pub fn print<T: Serialize>(
 #[cfg(test)]
 pub fn undocumented(answer: &serde_json::Value) -> Vec<String> {
     /// What these have inside is told elsewhere: options, reasons, files of the kernel.
-    const LEAVES: [&str; 9] = [
+    const LEAVES: [&str; 10] = [
+        "decisions",
         "settings",
         "options",
         "orders",

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What would end a rule's hold on a cgroup: the inverse of `bpf/decide.h`, from the record of a
+//! decision and the constants it was made with.  tests/change.rs feeds what it says back into
+//! `mthp_decide()`, and one page less of it, too.
+
+use serde::Serialize;
+
+use super::why::{Level, rules};
+use crate::model::abi::{Bind, Record, Tunables};
+use crate::model::orders::Sizes;
+use crate::model::reason::Reason;
+use crate::model::rule::Rule;
+use crate::model::sentences::{calm_below, stall, what_fits_is_given};
+use crate::model::units::{show_duration, show_size, show_size_up};
+
+/// What ends it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Until {
+    /// The verdict of the cgroup above, which this one goes by.
+    Above {},
+    /// Calm windows in a row.
+    Calm {
+        /// So many more.
+        calm_windows: u32,
+    },
+    /// Growth.
+    Memory {
+        /// anon+shmem, at least.
+        memory_bytes: u64,
+    },
+    /// A process that fills more of what it spans.
+    Filled {},
+    /// Room at the level that leaves the least.  Others on the path may leave too little as well.
+    Room {
+        /// In use there, at most, beside page cache that counts as room; null: no usage is low
+        /// enough.
+        used_bytes: Option<u64>,
+        /// The same by now.
+        used_bytes_now: u64,
+        /// Its limit, at least; null for the machine.
+        limit_bytes: Option<u64>,
+        /// The next larger size, and what must be left for it; null: there is none between.
+        next: Option<Next>,
+    },
+    /// Another cap.
+    Cap {},
+}
+
+/// The next larger size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Next {
+    /// Its name.
+    pub size: String,
+    /// What must be left at the level.
+    pub room_bytes: u64,
+}
+
+/// What ends the hold of one rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The rule.
+    pub rule: Rule,
+    /// In words: one or two sentences.
+    pub text: String,
+    /// In numbers.
+    pub until: Until,
+}
+
+/// For each rule that decided, what would end that.
+pub fn changes(record: &Record, level: Option<&Level>, t: &Tunables, sizes: &Sizes) -> Vec<Change> {
+    let change = |rule: Rule| {
+        let until = until(rule, record, t, sizes);
+        Change {
+            rule,
+            text: text(&until, record, level, t),
+            until,
+        }
+    };
+    rules(record).into_iter().map(change).collect()
+}
+
+/// Until when the rule decides, while all else stays as it is.
+pub fn until(rule: Rule, record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
+    match rule {
+        Rule::Pressure if record.seen == 0 => Until::Above {},
+        Rule::Pressure => Until::Calm {
+            calm_windows: record.hold.saturating_sub(record.calm).max(1),
+        },
+        Rule::Small => Until::Memory {
+            memory_bytes: t.min_memory,
+        },
+        Rule::Sparse => Until::Filled {},
+        Rule::Room => room(record, t, sizes),
+        Rule::Cap => Until::Cap {},
+    }
+}
+
+/// The inverse of `mthp_level_room()` and `mthp_room_orders()`: all sizes fit, or the level does
+/// not count.  In pages, and wide enough for any of them.
+fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
+    let pages = |bytes: u64| i128::from(bytes >> t.page_shift);
+    let bytes = |pages: i128| {
+        u64::try_from(pages)
+            .ok()
+            .and_then(|pages| pages.checked_mul(1 << t.page_shift))
+    };
+    let machine = record.level_id == 0;
+    let (limit, largest) = (pages(record.limit_bytes), i128::from(t.largest_pages));
+    // Spare memory of the machine has its page cache in it.
+    let cache = if machine {
+        0
+    } else {
+        pages(record.cache_bytes)
+    };
+    let used = pages(record.used_bytes) - cache;
+    let swapped = (!machine && what_fits_is_given(t)).then(|| pages(record.swapped_bytes));
+    let share = i128::from(t.limit_share);
+    let (factor, orders) = strictest(record);
+    let all = factor * largest;
+
+    let at_most = [
+        Some(((limit * share) >> 10) - largest),
+        swapped.map(|swapped| limit - swapped - largest),
+        Some(limit - all),
+    ];
+    let at_least = [
+        (share > 0).then(|| ((used + largest).max(0) * 1024 + share - 1) / share),
+        swapped.map(|swapped| used + swapped + largest),
+        Some(used + all),
+    ];
+    let next = (0..t.largest_pages.checked_ilog2().unwrap_or(0))
+        .find(|order| sizes.orders & !orders & (1 << order) != 0)
+        .and_then(|order| {
+            Some(Next {
+                size: sizes.name(order),
+                room_bytes: bytes(factor << order)?,
+            })
+        });
+    Until::Room {
+        used_bytes: at_most.into_iter().flatten().max().and_then(bytes),
+        used_bytes_now: bytes(used.max(0)).unwrap_or(0),
+        limit_bytes: match machine {
+            true => None,
+            false => at_least.into_iter().flatten().min().and_then(bytes),
+        },
+        next,
+    }
+}
+
+/// The largest factor that the rule room decided by, and what it left there.
+fn strictest(record: &Record) -> (i128, u64) {
+    let decided = Reason::ALL.map(|reason| record.decided[reason as usize]);
+    let by_room = decided
+        .into_iter()
+        .filter(|decided| Rule::of(decided.rule) == Some(Rule::Room));
+    by_room
+        .map(|decided| (i128::from(decided.room_factor.max(1)), decided.orders))
+        .max_by_key(|(factor, _)| *factor)
+        .unwrap_or((1, 0))
+}
+
+fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> String {
+    let advised = if t.bind.0 & Bind::MTHP_BIND_ADVISED.0 == 0 {
+        " MADV_HUGEPAGE memory is not bound by it."
+    } else {
+        ""
+    };
+    match until {
+        Until::Above {} => {
+            "Ends with the pressure of the cgroup above: this one's own is not seen.".to_owned()
+        }
+        Until::Calm { calm_windows } => format!(
+            "Ends after {calm_windows} more calm window{} of {} in a row, each with less than {} \
+             of {} stall.",
+            if *calm_windows == 1 { "" } else { "s" },
+            show_duration(t.window_ns),
+            show_duration(calm_below(t)),
+            stall(t)
+        ),
+        Until::Memory { memory_bytes } => format!(
+            "Ends at {} of anon+shmem, or with a lower --min-memory.{advised}",
+            show_size_up(*memory_bytes)
+        ),
+        Until::Filled {} => format!(
+            "Ends when the process fills half of the memory it spans, or less than {} of it is \
+             empty.{advised}",
+            show_size(t.sparse_bytes)
+        ),
+        Until::Room {
+            used_bytes,
+            used_bytes_now,
+            limit_bytes,
+            next,
+        } => {
+            let (whose, used) = whose(level);
+            let cache = match record.cache_bytes {
+                bytes if bytes >= 1 << t.page_shift && record.level_id != 0 => {
+                    format!(", without {} of page cache", show_size(bytes))
+                }
+                _ => String::new(),
+            };
+            let usage = used_bytes.map(|bytes| {
+                let (most, now) = (show_size(bytes), show_size(*used_bytes_now));
+                format!("when {used}{cache} falls to {most} (now {now})")
+            });
+            let limit = limit_bytes.map(|bytes| {
+                let lower = if record.level_high == 1 {
+                    ", and its memory.max is not below that"
+                } else {
+                    ""
+                };
+                format!("when {whose} is {} or more{lower}", show_size_up(bytes))
+            });
+            let ways: Vec<String> = [usage, limit].into_iter().flatten().collect();
+            let next = next.as_ref().map_or_else(String::new, |next| {
+                let (left, now) = (show_size_up(next.room_bytes), show_size(record.room_bytes));
+                format!(" {} comes back with {left} left (now {now}).", next.size)
+            });
+            match ways.as_slice() {
+                [] => format!("Lasts as long as {whose} is so small.{next}"),
+                ways => format!("All sizes come back {}.{next}", ways.join(", or ")),
+            }
+        }
+        Until::Cap {} => format!("Ends with a larger --cap only.{advised}"),
+    }
+}
+
+/// The level's limit, and what of it is in use, as words of a sentence.
+fn whose(level: Option<&Level>) -> (String, String) {
+    match level {
+        Some(Level {
+            cgroup: Some(cgroup),
+            limit,
+            ..
+        }) => (format!("{limit} of {cgroup}"), format!("usage of {cgroup}")),
+        Some(level) if level.limit == "nodes" => (
+            "the memory of its nodes".to_owned(),
+            "usage of its nodes".to_owned(),
+        ),
+        _ => ("the machine".to_owned(), "usage of the machine".to_owned()),
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What is decided for cases that tests/change.rs makes up: reads them from the file that its
+ * argument names, and prints a record for each, as `mthp_ext explain` would have it.
+ */
+#include <stdio.h>
+
+#include "decide.h"
+#include "stall.h"
+
+struct what_if {
+	struct mthp_tunables t;
+	__u64 flags, memory_bytes, memory_known, populated, sparse, pressure;
+	/* The one level, in pages. */
+	__u64 machine, limit, used, swapped, cache;
+	/* The verdict, and the stall of each window to come. */
+	__u64 seen, hold, calm, stall_ns;
+};
+
+struct answer {
+	struct mthp_record now;
+	__u64 windows;	/* until the verdict falls; 1000: it does not */
+};
+
+static __u64 room_of(const struct what_if *c)
+{
+	const struct mthp_tunables *t = &c->t;
+	__s64 none = mthp_level_key(mthp_unlimited(t), 0), room;
+	__u64 swapped = t->takes_back ? c->swapped : 0;
+
+	if (c->machine) {
+		room = mthp_level_room(c->limit, c->used, MTHP_NOT_COUNTED, t->limit_share, t);
+		return mthp_key_bytes(mthp_level_key(room, 0), t);
+	}
+	return mthp_key_bytes(mthp_nearer(none, 1, c->limit, c->used - c->cache,
+					  swapped + mthp_never_fits(t->limit_share, t), t->limit_share, t), t);
+}
+
+static __u64 windows_until_calm(const struct what_if *c)
+{
+	struct mthp_stall s = { .high = 1, .seen = 1, .hold = c->hold, .calm = c->calm };
+	__u64 windows = 0, now = 0, total = 0;
+
+	while (s.high && windows < 1000) {
+		windows++;
+		now += c->t.window_ns;
+		total += c->stall_ns;
+		mthp_stall_step(&s, now, total, 0, &c->t);
+	}
+	return windows;
+}
+
+int main(int argc, char **argv)
+{
+	FILE *cases = argc == 2 ? fopen(argv[1], "rb") : NULL;
+	struct what_if c;
+
+	if (!cases)
+		return 2;
+	while (fread(&c, sizeof(c), 1, cases) == 1) {
+		struct mthp_facts f = {
+			.flags = c.flags, .memory_bytes = c.memory_bytes, .memory_known = c.memory_known,
+			.populated = c.populated, .sparse = c.sparse, .pressure = c.pressure,
+			.room_bytes = room_of(&c),
+		};
+		struct answer a = { .now = {
+			.memory_bytes = c.memory_bytes, .memory_known = c.memory_known,
+			.cache_bytes = c.cache << c.t.page_shift, .room_bytes = f.room_bytes,
+			.limit_bytes = c.limit << c.t.page_shift, .used_bytes = c.used << c.t.page_shift,
+			.swapped_bytes = c.swapped << c.t.page_shift, .level_id = !c.machine,
+			.pressure = c.pressure, .seen = c.seen, .hold = c.hold, .calm = c.calm,
+		}, .windows = windows_until_calm(&c) };
+
+		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+			f.reason = reason;
+			a.now.decided[reason] = mthp_decide(&f, &c.t, mthp_room_is_known, 0);
+		}
+		fwrite(&a, sizeof(a), 1, stdout);
+	}
+	return 0;
+}
