@@ -27,17 +27,17 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 
 	if (!cgrp || !state)
 		return;
-	if (t->rules & MTHP_RULE(ROOM))
+	if (mthp_has(t, MTHP_RULE(ROOM)))
 		state->unlimited = mthp_no_limit(cgrp);
 	state->machine_bytes = mthp_machine_now(cgrp, t);
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */
-	if (reason == BPF_MTHP_FAULT && (t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
+	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SMALL) | MTHP_RULE(SPARSE)))
 		mthp_sample_process(&process);
-	if (reason == BPF_MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
+	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
-	if (!(t->rules & MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
+	if (!mthp_has(t, MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
 		return;
 	usage = mthp_usage(cgrp);
 	bytes = mthp_memory_now(state, usage, t);
@@ -46,8 +46,8 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 	 * grow with it, and the cgroup would stay small until the next scan.  Not what the
 	 * process had elsewhere: that is not charged here.
 	 */
-	if (process.present <= usage && process.present << t->page_shift > bytes) {
-		bytes = process.present << t->page_shift;
+	if (process.present <= usage && process.present << mthp_common(t)->page_shift > bytes) {
+		bytes = process.present << mthp_common(t)->page_shift;
 		state->memory_bytes = bytes;
 		state->usage_pages = usage;
 	}
@@ -72,9 +72,10 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 
 	if (!cgrp)
 		return orders;
+	place.t = mthp_profile_above(cgrp);
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;
-	return orders & mthp_decide(&f, mthp_tunables(), mthp_walk_for_request, &place).orders;
+	return orders & mthp_decide(&f, place.t, mthp_walk_for_request, &place).orders;
 }
 
 /*
@@ -84,13 +85,14 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
 						     __u64 flags, unsigned long orders)
 {
-	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = { .flags = flags, .reason = reason };
 	struct mthp_place place = { .cgrp = cgrp };
+	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
 	struct mthp_decision d;
 
-	if (!mthp_governed(reason, t))
+	/* Without a profile that binds it, nothing is looked up. */
+	if (reason == BPF_MTHP_COLLAPSE && !(mthp_load()->bind & MTHP_BIND_COLLAPSE))
 		return orders;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
@@ -101,10 +103,13 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state = mthp_adopt(cgrp);
 	if (!state)
 		return mthp_answer_without_state(cgrp, reason, flags, orders);
+	t = mthp_profile_of(cgrp, state);
+	if (!mthp_governed(reason, t))
+		return orders;
 	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
-	if ((t->rules & MTHP_SAMPLED) &&
+	if (mthp_has(t, MTHP_SAMPLED) &&
 	    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
 		mthp_sample(cgrp, state, t, reason);
 	mthp_kept_facts(&f, state);
@@ -112,6 +117,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	if (reason == BPF_MTHP_FAULT)
 		f.populated = 1;
 	place.state = state;
+	place.t = t;
 	d = mthp_decide(&f, t, mthp_walk_for_request, &place);
 
 	state->asked[reason]++;

@@ -23,6 +23,7 @@ use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Thp};
 use crate::model::abi::{self, Own, Tunables};
+use crate::model::profiles::{self, Profiles};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
@@ -130,7 +131,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
         )?),
         false => None,
     };
-    let loaded = Loaded::attach(programs, &tunables, &carrier, &root)?;
+    let profiles = Profiles::new(&tunables);
+    let load = profiles::load(&profiles, &tunables);
+    let loaded = Loaded::attach(programs, (&load, &profiles), false, &carrier, &root)?;
     drop(carrier);
     give_back();
 
@@ -157,6 +160,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let service = Service {
         policy: &title,
         tunables: &tunables,
+        profiles: &profiles,
         sizes: &sizes,
         root: &root,
         names: &names,
@@ -218,6 +222,7 @@ fn now_ms() -> u64 {
 struct Service<'a> {
     policy: &'a str,
     tunables: &'a Tunables,
+    profiles: &'a Profiles,
     sizes: &'a Sizes,
     root: &'a Cgroup,
     names: &'a Names,
@@ -300,7 +305,7 @@ impl Service<'_> {
             &event,
             name,
             level,
-            self.tunables,
+            self.profiles.of(event.now.profile),
             self.sizes,
         ))
     }

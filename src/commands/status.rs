@@ -17,7 +17,7 @@ use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::neighbours;
 use crate::kernel::thp::{self, Thp};
-use crate::model::abi::{Explained, NO_LIMIT, Own, Tunables};
+use crate::model::abi::{self, Explained, NO_LIMIT, Own, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::{Rule, Rules};
@@ -67,6 +67,8 @@ struct CgroupLine {
     /// Name of the decision, e.g. `all`, `4K-on-fault`; behind `<=` where a policy is unreadable.
     allowed: String,
     why: &'static str,
+    /// Policies by which it is decided, where they are not those of the roots.
+    profiles: Vec<String>,
     rules: Vec<Rule>,
     /// Each of them in words, with its numbers.
     reasons: Vec<String>,
@@ -103,8 +105,24 @@ struct CgroupLine {
 /// What one policy says about one cgroup.
 struct Verdict {
     explained: Explained,
+    /// Of its profile.
     tunables: Tunables,
+    /// The name of the policy that its profile is of, if it is not that of the root.
+    profile: Option<String>,
     level: Option<Level>,
+}
+
+impl Verdict {
+    fn of(policy: &Attached, explained: Explained, names: &Names) -> Option<Self> {
+        let tunables = *policy.values(&explained)?;
+        let profile = abi::text(&tunables.policy);
+        Some(Verdict {
+            level: Level::of(&explained.now, names),
+            explained,
+            tunables,
+            profile: (profile != policy.name).then_some(profile),
+        })
+    }
 }
 
 /// Puts together what all policies on the path say about each cgroup.
@@ -115,19 +133,13 @@ fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Vec<Cgro
             continue;
         };
         cgroup::walk(&root, &mut |dir, id| {
-            let explained = policy
-                .tunables
-                .map(|tunables| (policy.explain(id), tunables));
+            let explained = policy.tunables.map(|_| policy.explain(id));
             let verdict = match explained {
                 None => Err(policy.failed.as_ref().map(ToString::to_string)),
-                Some((Ok(Some(explained)), tunables)) => Ok(Verdict {
-                    level: Level::of(&explained.now, names),
-                    explained,
-                    tunables,
-                }),
                 // A cgroup that goes away meanwhile is left out.
-                Some((Ok(None), _)) => return,
-                Some((Err(error), _)) => Err(Some(error.to_string())),
+                Some(Ok(None)) => return,
+                Some(Ok(Some(explained))) => Verdict::of(policy, explained, names).ok_or(None),
+                Some(Err(error)) => Err(Some(error.to_string())),
             };
             let line = lines
                 .entry(dir.to_owned())
@@ -148,6 +160,7 @@ impl CgroupLine {
             cgroup: names.of_path(dir),
             allowed: String::new(),
             why: why::first(&[]),
+            profiles: Vec::new(),
             rules: Vec::new(),
             reasons: Vec::new(),
             orders: ByReason::each(u64::MAX),
@@ -195,6 +208,7 @@ impl CgroupLine {
         self.rules.sort_unstable();
         self.rules.dedup();
         self.why = why::first(&self.rules);
+        self.profiles.extend(verdict.profile.clone());
         for reason in why::reasons(now, verdict.level.as_ref(), &verdict.tunables) {
             if !self.reasons.contains(&reason) {
                 self.reasons.push(reason);
@@ -235,7 +249,9 @@ impl CgroupLine {
     }
 
     fn why_text(&self) -> String {
-        let mut parts = self.reasons.clone();
+        let profiles = self.profiles.iter().map(|name| format!("by policy {name}"));
+        let mut parts: Vec<String> = profiles.collect();
+        parts.extend_from_slice(&self.reasons);
         let unreadable = self.unreadable.iter();
         parts.extend(unreadable.map(|policy| format!("and policy {policy}, unreadable")));
         match parts.as_slice() {
@@ -435,6 +451,7 @@ mod tests {
                 ..Explained::default()
             },
             tunables: options::defaults(&X86).unwrap(),
+            profile: None,
         }
     }
 
@@ -580,6 +597,24 @@ mod tests {
             "pressure: taken over from the cgroup above; \
              room: 1M left below the machine's 64M (63M in use), a folio may take 1/1024"
         );
+    }
+
+    /// One cgroup of an attachment may have another policy than the others.
+    #[test]
+    fn a_policy_that_is_not_the_roots_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        let mut one = verdict(!1, !1, RuleNumber::MTHP_NONE);
+        line.add(&one, &X86);
+        assert_eq!(line.why_text(), "-");
+        one.profile = Some("web".to_owned());
+        line.add(&one, &X86);
+        assert_eq!(line.why_text(), "by policy web");
+        line.add(&verdict(0, 0, RuleNumber::MTHP_PRESSURE), &X86);
+        let text = "by policy web; pressure: taken over from the cgroup above";
+        assert_eq!(line.why_text(), text);
+        let json = serde_json::to_value(&line).unwrap();
+        assert_eq!(json["profiles"], serde_json::json!(["web"]));
     }
 
     #[test]
