@@ -118,9 +118,10 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 
 /*
  * What the machine had left when the scan began: the same for every cgroup it meets, unless
- * its profile counts the nodes of each.
+ * its profile counts the nodes of each.  Not static: clang would take the parts for variables
+ * of their own, of which its type information is wrong.
  */
-static struct mthp_machine mthp_scan_machine;
+struct mthp_machine mthp_scan_machine;
 
 /* Bytes of it, as a profile sees them. */
 static __always_inline __u64 mthp_scanned_machine(struct cgroup *cgrp, const struct mthp_tunables *t)
