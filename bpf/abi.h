@@ -68,17 +68,35 @@ enum mthp_own {
 	MTHP_OWN_OBJECT = 2,		/* the BPF object */
 };
 
-/* Set by mthp_ext before load and constant from then on: src/model/options.rs has the table. */
-struct mthp_tunables {
+/* Set by mthp_ext before load and constant from then on: what holds for every profile. */
+struct mthp_load {
 	enum mthp_abi abi;
-	__u8 policy[40];	/* its name, for people; ends with 0 */
-	__u32 rules;		/* MTHP_RULE() bits that are on */
-	/* Where it is from, for people. */
-	enum mthp_own own;
+	__u32 rules;		/* MTHP_RULE() bits that are on in any profile, or may come to be */
+	enum mthp_bind bind;	/* the same of what rules bind */
 	/* Facts about the machine. */
 	__u32 page_shift;	/* of the base page: 12, 14 or 16 */
 	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
 	__u32 takes_back;	/* 1: the kernel asks at reclaim, so what was given can be taken back */
+	__u32 dry_run;		/* 1: nothing is narrowed; what would be is counted */
+};
+
+/* Policies that one attachment serves at a time.  A power of two: a profile's id has its slot. */
+#define MTHP_PROFILES	64
+
+/*
+ * A profile: the values of one policy.  src/model/options.rs has the table.  Programs read its
+ * values when a request comes, so it may be exchanged while they run.
+ */
+struct mthp_tunables {
+	__u32 id;		/* slot, and above it the generation; 0: there is none in this slot */
+	__u8 policy[40];	/* its name, for people; ends with 0 */
+	__u32 rules;		/* MTHP_RULE() bits that are on */
+	/* Where it is from, for people. */
+	enum mthp_own own;
+	/* As in struct mthp_load, for those who have no programs: people, and the host's tests. */
+	__u32 page_shift;
+	__u32 largest_pages;
+	__u32 takes_back;
 	/* Options. */
 	enum mthp_bind bind;
 	__u32 bind_khugepaged;	/* 1: small and sparse hold for khugepaged too */
@@ -96,8 +114,7 @@ struct mthp_tunables {
 	__u32 count_machine;	/* 1: the machine is the root's limit */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
-	/* No option: how it is run. */
-	__u32 dry_run;		/* 1: nothing is narrowed; what would be is counted */
+	__u32 pad;
 };
 
 /* What was decided for one reason, and by what. */
@@ -122,7 +139,7 @@ struct mthp_record {
 	__u64 level_id;		/* id of its cgroup; 0: the machine */
 	__u32 level_high;	/* 1: the limit is memory.high, not memory.max */
 	__u32 level_nodes;	/* 1: of the machine, only the nodes that the cgroup is bound to */
-	__u32 pad;
+	__u32 profile;		/* id of the profile that decided */
 	__u32 memory_known;
 	__u32 pressure;		/* the verdict */
 	__u32 seen;		/* 1: it has been judged by its own stall */
@@ -162,6 +179,13 @@ struct mthp_walk {
 	__u32 next;		/* ... and the one that is next */
 };
 
+/* Context of mthp_assign: which cgroup has which profile from now on. */
+struct mthp_assignment {
+	__u64 cgroup_id;
+	__u32 profile;		/* its id; 0: that of its parent */
+	__u32 done;		/* 0: there is no such cgroup, or no memory to keep it in */
+};
+
 /* Pressure verdict of one cgroup and what it rests on. */
 struct mthp_stall {
 	__u64 anchor_ns;	/* when the running window began */
@@ -189,6 +213,8 @@ struct mthp_cgroup {
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
 	__u32 sparse;		/* 1: the process sampled last uses little of what it spans */
 	__u32 unlimited;	/* 1: no limit was on the path when last sampled */
+	__u32 profile;		/* id; one that is not in its slot any more: look for it above */
+	__u32 assigned;		/* 1: profile is its own, and not taken over from above */
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
 	__u64 reported_ns;

@@ -27,17 +27,17 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 
 	if (!cgrp || !state)
 		return;
-	if (t->rules & MTHP_RULE(ROOM))
+	if (mthp_has(t, MTHP_RULE(ROOM)))
 		state->unlimited = mthp_no_limit(cgrp);
 	state->machine_bytes = mthp_machine_now(cgrp, t);
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */
-	if (reason == BPF_MTHP_FAULT && (t->rules & (MTHP_RULE(SMALL) | MTHP_RULE(SPARSE))))
+	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SMALL) | MTHP_RULE(SPARSE)))
 		mthp_sample_process(&process);
-	if (reason == BPF_MTHP_FAULT && (t->rules & MTHP_RULE(SPARSE)))
+	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
-	if (!(t->rules & MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
+	if (!mthp_has(t, MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
 		return;
 	usage = mthp_usage(cgrp);
 	bytes = mthp_memory_now(state, usage, t);
@@ -46,8 +46,8 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 	 * grow with it, and the cgroup would stay small until the next scan.  Not what the
 	 * process had elsewhere: that is not charged here.
 	 */
-	if (process.present <= usage && process.present << t->page_shift > bytes) {
-		bytes = process.present << t->page_shift;
+	if (process.present <= usage && process.present << mthp_common(t)->page_shift > bytes) {
+		bytes = process.present << mthp_common(t)->page_shift;
 		state->memory_bytes = bytes;
 		state->usage_pages = usage;
 	}
@@ -64,9 +64,9 @@ static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, 
 }
 
 /* What the kernel hears: in a dry run, that it may do as it would without this policy. */
-static __always_inline unsigned long mthp_allow(unsigned long orders, __u64 allowed, const struct mthp_tunables *t)
+static __always_inline unsigned long mthp_allow(unsigned long orders, __u64 allowed)
 {
-	return t->dry_run ? orders : orders & allowed;
+	return mthp_load()->dry_run ? orders : orders & allowed;
 }
 
 /* No memory for the state, so neither counts nor reports. */
@@ -78,10 +78,10 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 
 	if (!cgrp)
 		return orders;
+	place.t = mthp_profile_above(cgrp);
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;
-	return mthp_allow(orders, mthp_decide(&f, mthp_tunables(), mthp_walk_for_request, &place).orders,
-			  mthp_tunables());
+	return mthp_allow(orders, mthp_decide(&f, place.t, mthp_walk_for_request, &place).orders);
 }
 
 /*
@@ -91,13 +91,14 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
 						     __u64 flags, unsigned long orders)
 {
-	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_facts f = { .flags = flags, .reason = reason };
 	struct mthp_place place = { .cgrp = cgrp };
+	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
 	struct mthp_decision d;
 
-	if (!mthp_governed(reason, t))
+	/* Without a profile that binds it, nothing is looked up. */
+	if (reason == BPF_MTHP_COLLAPSE && !(mthp_load()->bind & MTHP_BIND_COLLAPSE))
 		return orders;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
@@ -108,10 +109,13 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		state = mthp_adopt(cgrp);
 	if (!state)
 		return mthp_answer_without_state(cgrp, reason, flags, orders);
+	t = mthp_profile_of(cgrp, state);
+	if (!mthp_governed(reason, t))
+		return orders;
 	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
-	if ((t->rules & MTHP_SAMPLED) &&
+	if (mthp_has(t, MTHP_SAMPLED) &&
 	    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
 		mthp_sample(cgrp, state, t, reason);
 	mthp_kept_facts(&f, state);
@@ -119,18 +123,19 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	if (reason == BPF_MTHP_FAULT)
 		f.populated = 1;
 	place.state = state;
+	place.t = t;
 	d = mthp_decide(&f, t, mthp_walk_for_request, &place);
 
 	state->asked[reason]++;
 	if (orders & ~d.orders) {
 		mthp_count(state, reason, d.rule);
-		if (t->dry_run)
+		if (mthp_load()->dry_run)
 			state->spared_pages[reason] += mthp_largest(orders) - mthp_largest(orders & d.orders);
 	}
 	/* What is reported is the decision for those who do not ask. */
 	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t))
 		mthp_report(cgrp, state, 0);
-	return mthp_allow(orders, d.orders, t);
+	return mthp_allow(orders, d.orders);
 }
 
 /* Rare, so these two are kept out of the way of the others. */

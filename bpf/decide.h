@@ -8,6 +8,14 @@
 
 #include "abi.h"
 
+#ifdef __bpf__
+#include "tunables.bpf.h"
+/* What every profile has in common: constants, which the verifier folds. */
+#define mthp_common(t)	mthp_load()
+#else
+#define mthp_common(t)	(t)
+#endif
+
 #ifndef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #endif
@@ -33,6 +41,18 @@ struct mthp_facts {
 	__u32 sparse;		/* what mthp_wasteful() said last */
 };
 
+/* Has the profile one of @rules?  A rule that none has is not in the program. */
+static __always_inline int mthp_has(const struct mthp_tunables *t, __u32 rules)
+{
+	return (t->rules & mthp_common(t)->rules & rules) != 0;
+}
+
+/* The same of what the rules bind besides. */
+static __always_inline int mthp_binds(const struct mthp_tunables *t, __u32 what)
+{
+	return (t->bind & mthp_common(t)->bind & what) != 0;
+}
+
 /*
  * Do the rules bind this request at all?  Forced collapse is the program's own
  * explicit wish, unless the admin said otherwise.  A reason this version does not
@@ -40,7 +60,7 @@ struct mthp_facts {
  */
 static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunables *t)
 {
-	return MTHP_KNOWN(reason) && (reason != BPF_MTHP_COLLAPSE || (t->bind & MTHP_BIND_COLLAPSE));
+	return MTHP_KNOWN(reason) && (reason != BPF_MTHP_COLLAPSE || mthp_binds(t, MTHP_BIND_COLLAPSE));
 }
 
 /*
@@ -50,7 +70,7 @@ static __always_inline int mthp_governed(__u32 reason, const struct mthp_tunable
  */
 static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	return (f->flags & BPF_MTHP_ADVISED) && !(t->bind & MTHP_BIND_ADVISED);
+	return (f->flags & BPF_MTHP_ADVISED) && !mthp_binds(t, MTHP_BIND_ADVISED);
 }
 
 /*
@@ -63,7 +83,7 @@ static __always_inline __u64 mthp_memory_now(const struct mthp_cgroup *state, __
 {
 	__u64 since = usage > state->usage_pages ? usage - state->usage_pages : 0;
 
-	return state->memory_bytes + (since << t->page_shift);
+	return state->memory_bytes + (since << mthp_common(t)->page_shift);
 }
 
 /*
@@ -125,7 +145,7 @@ static __always_inline __s64 mthp_min(__s64 a, __s64 b)
 /* What the kernel stores for "max": PAGE_COUNTER_MAX. */
 static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
 {
-	return 0x7fffffffffffffffULL >> t->page_shift;
+	return 0x7fffffffffffffffULL >> mthp_common(t)->page_shift;
 }
 
 /* Pages in swap where they are not counted: more than fits, and few enough to be added to. */
@@ -139,9 +159,9 @@ static __always_inline __u64 mthp_unlimited(const struct mthp_tunables *t)
  */
 static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tunables *t)
 {
-	int seen = (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes;
+	int seen = mthp_has(t, MTHP_RULE(SPARSE)) && t->sparse_bytes;
 
-	return t->takes_back && share && seen ? 0 : MTHP_NOT_COUNTED;
+	return mthp_common(t)->takes_back && share && seen ? 0 : MTHP_NOT_COUNTED;
 }
 
 /*
@@ -158,8 +178,8 @@ static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tuna
 static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u64 swapped, __u32 share,
 					     const struct mthp_tunables *t)
 {
-	__s64 over = used + t->largest_pages - (limit * share >> 10);
-	__s64 beyond = used + swapped + t->largest_pages - limit;
+	__s64 over = used + mthp_common(t)->largest_pages - (limit * share >> 10);
+	__s64 beyond = used + swapped + mthp_common(t)->largest_pages - limit;
 	__s64 within = ((over - 1) | (beyond - 1)) >> 63;
 
 #ifdef __bpf__
@@ -206,7 +226,7 @@ static __always_inline __u64 mthp_key_bytes(__s64 key, const struct mthp_tunable
 
 	if (room >= (__s64)mthp_unlimited(t))
 		return MTHP_NO_LIMIT;
-	return room > 0 ? (__u64)room << t->page_shift : 0;
+	return room > 0 ? (__u64)room << mthp_common(t)->page_shift : 0;
 }
 
 /*
@@ -229,7 +249,7 @@ static __always_inline __u64 mthp_fitting_orders(__u64 room, __u64 factor,
 static __always_inline int mthp_pressed(const struct mthp_facts *f,
 					const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(PRESSURE)) && f->pressure;
+	return mthp_has(t, MTHP_RULE(PRESSURE)) && f->pressure;
 }
 
 /* Bits of the orders up to @order, which is below 63. */
@@ -256,7 +276,7 @@ static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct 
 static __always_inline int mthp_small(const struct mthp_facts *f,
 				      const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
+	return mthp_has(t, MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
 	       f->memory_bytes < t->min_memory && f->memory_known && f->populated &&
 	       !mthp_wanted(f, t);
 }
@@ -273,14 +293,14 @@ static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
 	if (spanned <= present)
 		return 0;
 	return present * 2 < spanned &&
-	       spanned - present >= t->sparse_bytes >> t->page_shift;
+	       spanned - present >= t->sparse_bytes >> mthp_common(t)->page_shift;
 }
 
 /* A process that touches a page here and a page there: so would be each large folio. */
 static __always_inline int mthp_sparse(const struct mthp_facts *f,
 				       const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(SPARSE)) && t->sparse_bytes && f->sparse &&
+	return mthp_has(t, MTHP_RULE(SPARSE)) && t->sparse_bytes && f->sparse &&
 	       mthp_may_fill_with_zeroes(f->reason, t) && !mthp_wanted(f, t);
 }
 
@@ -319,10 +339,10 @@ static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struc
 /* Orders that fit into what is left. */
 static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	__u64 fits = mthp_fitting_orders(f->room_bytes, mthp_factor(f, t), t->page_shift);
+	__u64 fits = mthp_fitting_orders(f->room_bytes, mthp_factor(f, t), mthp_common(t)->page_shift);
 
 	/* Room for the largest that exists is room for all: those above are words. */
-	return fits | -(fits & t->largest_pages);
+	return fits | -(fits & mthp_common(t)->largest_pages);
 }
 
 /* The rule that leaves no order at all, if one does. */
@@ -375,12 +395,12 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 		d.orders = 0;
 		return d;
 	}
-	if (t->rules & MTHP_RULE(ROOM)) {
+	if (mthp_has(t, MTHP_RULE(ROOM))) {
 		room(f, of);
 		d.room_factor = mthp_factor(f, t);
 		mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
 	}
-	if (t->rules & MTHP_RULE(CAP)) {
+	if (mthp_has(t, MTHP_RULE(CAP))) {
 		cap = mthp_cap(f, t);
 		if (cap < MTHP_NO_CAP && !mthp_wanted(f, t))
 			mthp_leave(&d, mthp_up_to(cap), MTHP_CAP);

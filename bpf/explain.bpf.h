@@ -13,22 +13,24 @@
 __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state,
 			     struct mthp_record *r)
 {
-	const struct mthp_tunables *t = mthp_tunables();
-	struct mthp_place place = { cgrp, state };
+	const struct mthp_tunables *t;
+	struct mthp_place place;
 	struct mthp_facts f = {};
 
 	if (!r)
 		return 0;
+	t = state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp);
+	place = (struct mthp_place){ cgrp, state, t };
 	/* What the next sample would find: an old room beside a fresh limit would be neither. */
 	if (state) {
 		mthp_kept_facts(&f, state);
 		f.room_bytes = mthp_machine_now(cgrp, t);
-		if (state->populated && (t->rules & MTHP_RULE(SMALL)))
+		if (state->populated && mthp_has(t, MTHP_RULE(SMALL)))
 			f.memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
 	} else {
 		mthp_new_facts(cgrp, &f);
 	}
-	if (t->rules & MTHP_RULE(ROOM))
+	if (mthp_has(t, MTHP_RULE(ROOM)))
 		mthp_walk_to_root(&f, &place);
 	mthp_decide_each(r->decided, &f, t);
 	mthp_describe_facts(r, &f, cgrp, state, t);

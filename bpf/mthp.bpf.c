@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The one object.  Which rules it applies, and by which values, are constants that mthp_ext
- * sets: see policies/.
+ * The one object.  Which rules it applies, and by which values, mthp_ext sets: see policies/.
  */
+#include "assign.bpf.h"
 #include "choose.bpf.h"
 #include "explain.bpf.h"
 #include "scan.bpf.h"

@@ -26,8 +26,7 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	r->level_id = 0;
 	r->level_high = 0;
 	r->level_nodes = 0;
-	r->pad = 0;
-	if (!(t->rules & MTHP_RULE(ROOM)) || r->room_bytes == MTHP_NO_LIMIT)
+	if (!mthp_has(t, MTHP_RULE(ROOM)) || r->room_bytes == MTHP_NO_LIMIT)
 		return;
 	if (!level) {
 		mthp_describe_machine(r, cgrp, t);
@@ -39,9 +38,9 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	mthp_counters(&counters, at);
 	if (counters.own) {
 		r->level_high = counters.own->high < counters.own->max;
-		r->limit_bytes = (r->level_high ? counters.own->high : counters.own->max) << t->page_shift;
-		r->used_bytes = counters.own->usage.counter << t->page_shift;
-		r->swapped_bytes = mthp_swap_usage(counters.own) << t->page_shift;
+		r->limit_bytes = (r->level_high ? counters.own->high : counters.own->max) << mthp_common(t)->page_shift;
+		r->used_bytes = counters.own->usage.counter << mthp_common(t)->page_shift;
+		r->swapped_bytes = mthp_swap_usage(counters.own) << mthp_common(t)->page_shift;
 	}
 	r->level_id = at->kn->id;
 	bpf_cgroup_release(at);
@@ -67,7 +66,8 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 {
 	r->memory_bytes = f->memory_bytes;
 	/* Only that rule has it looked at. */
-	r->memory_known = f->memory_known && (t->rules & MTHP_RULE(SMALL));
+	r->memory_known = f->memory_known && mthp_has(t, MTHP_RULE(SMALL));
+	r->profile = t->id;
 	r->pressure = f->pressure;
 	r->room_bytes = f->room_bytes;
 	r->stall_ns = state ? state->stall.stall_ns : 0;
@@ -106,9 +106,9 @@ static __noinline void mthp_fill_event(struct mthp_event *e, struct cgroup *cgrp
  */
 __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state, int force)
 {
-	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_decision decided[MTHP_NR_REASONS];
-	struct mthp_place place = { cgrp, state };
+	const struct mthp_tunables *t;
+	struct mthp_place place;
 	struct mthp_facts f = {};
 	struct mthp_event *e;
 	__u64 now, before;
@@ -123,9 +123,11 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		state->suppressed++;
 		return 0;
 	}
+	t = mthp_profile_of(cgrp, state);
+	place = (struct mthp_place){ cgrp, state, t };
 	/* As the requests until the next sample find them. */
 	mthp_kept_facts(&f, state);
-	if (t->rules & MTHP_RULE(ROOM))
+	if (mthp_has(t, MTHP_RULE(ROOM)))
 		mthp_walk_to_root(&f, &place);
 	mthp_decide_each(decided, &f, t);
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)

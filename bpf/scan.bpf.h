@@ -104,7 +104,7 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 	bpf_put_mem_cgroup(memcg);
 
 	if (cache) {
-		own = mthp_own_cache(cgrp, t);
+		own = mthp_own_cache(cgrp);
 		state->cache_beyond = mthp_cache_beyond(inactive, busy, own);
 		mthp_room_of_cache(cgrp, state, mthp_cache_now(own, state->cache_beyond), below);
 	}
@@ -118,22 +118,31 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 
 /*
  * What the machine had left when the scan began: the same for every cgroup it meets, unless
- * the policy counts the nodes of each.
+ * its profile counts the nodes of each.  Not static: clang would take the parts for variables
+ * of their own, of which its type information is wrong.
  */
-static __u64 mthp_scan_machine = MTHP_NO_LIMIT;
+struct mthp_machine mthp_scan_machine;
+
+/* Bytes of it, as a profile sees them. */
+static __always_inline __u64 mthp_scanned_machine(struct cgroup *cgrp, const struct mthp_tunables *t)
+{
+	if (t->count_nodes || !mthp_counts_machine(t))
+		return mthp_machine_now(cgrp, t);
+	return mthp_machine_room(&mthp_scan_machine, t);
+}
 
 /* One cgroup.  A global function, which the verifier follows once; @first: of this scan. */
 __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 {
 	struct mthp_cgroup *state;
-	const struct mthp_tunables *t = mthp_tunables();
+	const struct mthp_tunables *t;
 	__u32 populated, inherited = 0;
 	__u64 now, total, asked, below = MTHP_NO_LIMIT;
 
 	/* Where it is not used clang would pass anything, and the verifier wants a number. */
 	asm volatile("" : "+r"(first));
-	if (first)
-		mthp_scan_machine = mthp_machine_now(cgrp, t);
+	if (first && (mthp_load()->rules & MTHP_RULE(ROOM)))
+		mthp_read_machine(&mthp_scan_machine, cgrp, 0);
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state) {
 		/* Parents come before children: the parent's verdict is fresh. */
@@ -141,6 +150,10 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 		if (!state)
 			return 0;	/* out of memory: this cgroup waits, the others do not */
 	}
+	/* A request may have looked above while somebody assigned. */
+	if (!state->assigned)
+		mthp_follow(cgrp);
+	t = mthp_profile_of(cgrp, state);
 
 	if (bpf_cgroup_flush_stats(cgrp)) {
 		/* Its pressure is off (cgroup.pressure): a total that stands still is no calm. */
@@ -157,9 +170,9 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	}
 	state->scanned_ns = now;
 
-	state->machine_bytes = t->count_nodes ? mthp_machine_now(cgrp, t) : mthp_scan_machine;
-	if (t->rules & MTHP_RULE(ROOM)) {
-		below = mthp_below_limits(cgrp, t);
+	state->machine_bytes = mthp_scanned_machine(cgrp, t);
+	if (mthp_has(t, MTHP_RULE(ROOM))) {
+		below = mthp_below_limits(cgrp);
 		state->unlimited = below == MTHP_NO_LIMIT;
 	}
 	asked = state->asked[BPF_MTHP_FAULT];

@@ -34,7 +34,7 @@ static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 	__u32 high = 0;
 	int level;
 
-	if (!(mthp_tunables()->rules & MTHP_RULE(PRESSURE)))
+	if (!(mthp_load()->rules & MTHP_RULE(PRESSURE)))
 		return 0;
 	for (level = cgrp->level - 1; level >= 0 && level < MTHP_MAX_DEPTH; level--) {
 		up = bpf_cgroup_ancestor(cgrp, level);
@@ -48,6 +48,55 @@ static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 			break;
 	}
 	return high;
+}
+
+/*
+ * The profile of a cgroup that was assigned none, or one that is gone: that of the nearest
+ * ancestor that has one, else that of slot 0.  Kept, so that only this request walks up.
+ * A global function, which the verifier follows once.  Returns the id.
+ */
+__noinline __u32 mthp_follow(struct cgroup *cgrp __arg_trusted)
+{
+	struct mthp_cgroup *state;
+	struct cgroup *up;
+	__u32 id = 0;
+	int level;
+
+	for (level = cgrp->level - 1; level >= 0 && level < MTHP_MAX_DEPTH; level--) {
+		up = bpf_cgroup_ancestor(cgrp, level);
+		if (!up)
+			break;
+		state = bpf_cgrp_storage_get(&mthp_cgroups, up, 0, 0);
+		if (state)
+			id = state->profile;
+		bpf_cgroup_release(up);
+		if (mthp_is_profile(id))
+			break;
+		id = 0;
+	}
+	if (!id)
+		id = mthp_profiles[0].id;
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	if (state)
+		state->profile = id;
+	return id;
+}
+
+/* The profile of a cgroup of which nothing is kept. */
+static __always_inline const struct mthp_tunables *mthp_profile_above(struct cgroup *cgrp)
+{
+	return mthp_profile(mthp_follow(cgrp));
+}
+
+/* The profile of a cgroup: its own, or the one that it took over. */
+static __always_inline const struct mthp_tunables *mthp_profile_of(struct cgroup *cgrp,
+								   const struct mthp_cgroup *state)
+{
+	__u32 id = state->profile;
+
+	if (likely(mthp_is_profile(id)))
+		return mthp_profile(id);
+	return mthp_profile_above(cgrp);
 }
 
 /* Does @cgrp count its own memory? */
@@ -109,11 +158,11 @@ static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct m
  */
 __noinline int mthp_new_facts(struct cgroup *cgrp __arg_trusted, struct mthp_facts *f)
 {
-	const struct mthp_tunables *t = mthp_tunables();
+	const struct mthp_tunables *t = mthp_profile_above(cgrp);
 
 	if (!f)
 		return 0;
-	f->memory_bytes = mthp_usage(cgrp) << t->page_shift;
+	f->memory_bytes = mthp_usage(cgrp) << mthp_common(t)->page_shift;
 	f->memory_known = mthp_accounted(cgrp);
 	f->populated = 0;
 	f->sparse = 0;
@@ -127,6 +176,7 @@ __noinline int mthp_new_facts(struct cgroup *cgrp __arg_trusted, struct mthp_fac
 struct mthp_place {
 	struct cgroup *cgrp;
 	const struct mthp_cgroup *state;	/* may be NULL */
+	const struct mthp_tunables *t;
 };
 
 /*
@@ -135,10 +185,10 @@ struct mthp_place {
  */
 static __always_inline void mthp_walk_to_root(struct mthp_facts *f, const void *of)
 {
-	const struct mthp_tunables *t = mthp_tunables();
 	const struct mthp_place *place = of;
+	const struct mthp_tunables *t = place->t;
 	__u64 cache = place->state ? place->state->cache_bytes : 0;
-	__s64 key = mthp_nearest_limit(place->cgrp, cache, t->limit_share);
+	__s64 key = mthp_limit_that_binds(place->cgrp, cache, t);
 	__u64 room = mthp_key_bytes(key, t);
 
 	if (room == MTHP_NO_LIMIT || room > f->room_bytes)
@@ -152,7 +202,7 @@ static __always_inline void mthp_walk_for_request(struct mthp_facts *f, const vo
 {
 	const struct mthp_place *place = of;
 
-	if (place->state && place->state->unlimited && !mthp_own_limit(place->cgrp, mthp_tunables()))
+	if (place->state && place->state->unlimited && !mthp_own_limit(place->cgrp, place->t))
 		return;
 	mthp_walk_to_root(f, of);
 }

@@ -150,7 +150,7 @@ impl Drop for UsualDefault {
 #[ignore = "needs the lab's VM"]
 fn an_object_without_tunables_takes_no_options_and_cannot_be_read() {
     world();
-    let file = OwnFile::new("bare.bpf.o", object_without(&[abi::TUNABLES_MAP]));
+    let file = OwnFile::new("bare.bpf.o", object_without(&[abi::CONSTANTS_MAP]));
     let path = file.path();
     let (code, message) = fails(&["run", "--object", path, "--cap", "4K"]);
     assert_eq!(code, 2, "{message}");

@@ -17,15 +17,15 @@ extern __u64 bpf_cgroup_cold_file_pages(struct cgroup *cgrp) __ksym __weak;
 static __always_inline int mthp_cache_counts(const struct mthp_cgroup *state,
 					     const struct mthp_tunables *t)
 {
-	return (t->rules & MTHP_RULE(ROOM)) && t->spare_cache && !state->unlimited;
+	return mthp_has(t, MTHP_RULE(ROOM)) && t->spare_cache && !state->unlimited;
 }
 
 /* Bytes of it in @cgrp itself by now.  Where the carrier lacks the kfunc, the last scan has them all. */
-static __always_inline __u64 mthp_own_cache(struct cgroup *cgrp, const struct mthp_tunables *t)
+static __always_inline __u64 mthp_own_cache(struct cgroup *cgrp)
 {
 	if (!bpf_ksym_exists(bpf_cgroup_cold_file_pages))
 		return 0;
-	return bpf_cgroup_cold_file_pages(cgrp) << t->page_shift;
+	return bpf_cgroup_cold_file_pages(cgrp) << mthp_load()->page_shift;
 }
 
 /*
@@ -40,7 +40,7 @@ static __always_inline __u64 mthp_own_cache(struct cgroup *cgrp, const struct mt
 static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgroup *state,
 					  __u64 files, __u64 below)
 {
-	const struct mthp_tunables *t = mthp_tunables();
+	const struct mthp_tunables *t = mthp_any_profile();
 	struct mthp_counters counters;
 	__u64 room = MTHP_NO_LIMIT;
 	struct mthp_cgroup *above;
@@ -53,13 +53,13 @@ static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgrou
 	if (parent) {
 		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
 		room = above && above->scanned_ns ? above->dropped_bytes :
-						     mthp_below_limits(parent, t);
+						     mthp_below_limits(parent);
 		bpf_cgroup_release(parent);
 	}
 	mthp_counters(&counters, cgrp);
 	if (counters.own) {
 		limit = mthp_min(counters.own->high, counters.own->max);
-		own = ((limit - counters.own->usage.counter) << t->page_shift) + files;
+		own = ((limit - counters.own->usage.counter) << mthp_load()->page_shift) + files;
 		if (limit < (__s64)mthp_unlimited(t) && (__u64)own < room)
 			room = own > 0 ? own : 0;
 	}
@@ -74,16 +74,17 @@ static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgrou
  */
 __noinline int mthp_sample_cache(struct cgroup *cgrp __arg_trusted)
 {
-	const struct mthp_tunables *t = mthp_tunables();
+	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
 
-	if (mthp_key_bytes(mthp_nearest_limit(cgrp, 0, t->limit_share), t) == MTHP_NO_LIMIT)
-		return 0;
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state)
 		return 0;
-	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp, t), state->cache_beyond),
-			   mthp_below_limits(cgrp, t));
+	t = mthp_profile_of(cgrp, state);
+	if (mthp_key_bytes(mthp_limit_that_binds(cgrp, 0, t), t) == MTHP_NO_LIMIT)
+		return 0;
+	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp), state->cache_beyond),
+			   mthp_below_limits(cgrp));
 	return 0;
 }
 

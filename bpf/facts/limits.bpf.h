@@ -100,7 +100,7 @@ static __always_inline __u64 mthp_swap_usage(const struct page_counter *counter)
 static __always_inline __u64 mthp_swapped(const struct page_counter *counter,
 					  const struct mthp_tunables *t)
 {
-	return t->takes_back ? mthp_swap_usage(counter) : 0;
+	return mthp_common(t)->takes_back ? mthp_swap_usage(counter) : 0;
 }
 
 static __always_inline int mthp_limited(const struct page_counter *counter, __u64 unlimited)
@@ -140,13 +140,14 @@ static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
 /*
  * The limit that leaves the least, as a key: of the counters from the cgroup's own to the
  * one below the root, the room below min(high, max), when @cache of the pages used would
- * make room.  With a @share of 0 each limit matters, whatever fits.
+ * make room.  With a @share of 0 each limit matters, whatever fits; @never_fits is of
+ * mthp_never_fits().
  */
 static __always_inline __s64 mthp_least_room(const struct mthp_counters *counters, __u64 cache,
-					     __u32 share, const struct mthp_tunables *t)
+					     __u32 share, __u64 never_fits)
 {
+	const struct mthp_tunables *t = mthp_any_profile();
 	const __u64 unlimited = mthp_unlimited(t);
-	__u64 never_fits = mthp_never_fits(share, t);
 	struct page_counter *counter = counters->own;
 	__u32 left = counters->nr, level = left;
 	__s64 least = mthp_level_key(unlimited, 0);
@@ -178,19 +179,26 @@ static __always_inline __s64 mthp_least_room(const struct mthp_counters *counter
  * The same of a cgroup.  A global function: the verifier follows its loop once, and not
  * again for each reason and each state before the call.
  */
-__noinline __s64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted, __u64 cache_bytes, __u32 share)
+__noinline __s64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted, __u64 cache_bytes, __u32 share,
+				    __u64 never_fits)
 {
-	const struct mthp_tunables *t = mthp_tunables();
 	struct mthp_counters counters;
 
 	mthp_counters(&counters, cgrp);
-	return mthp_least_room(&counters, cache_bytes >> t->page_shift, share, t);
+	return mthp_least_room(&counters, cache_bytes >> mthp_load()->page_shift, share, never_fits);
+}
+
+/* The same by a profile: key of the limit that binds. */
+static __always_inline __s64 mthp_limit_that_binds(struct cgroup *cgrp, __u64 cache_bytes,
+						   const struct mthp_tunables *t)
+{
+	return mthp_nearest_limit(cgrp, cache_bytes, t->limit_share, mthp_never_fits(t->limit_share, t));
 }
 
 /* Bytes below it, whatever the share of large folios; MTHP_NO_LIMIT without any. */
-static __always_inline __u64 mthp_below_limits(struct cgroup *cgrp, const struct mthp_tunables *t)
+static __always_inline __u64 mthp_below_limits(struct cgroup *cgrp)
 {
-	return mthp_key_bytes(mthp_nearest_limit(cgrp, 0, 0), t);
+	return mthp_key_bytes(mthp_nearest_limit(cgrp, 0, 0, MTHP_NOT_COUNTED), mthp_any_profile());
 }
 
 /*
@@ -202,7 +210,7 @@ __noinline __u32 mthp_no_limit(struct cgroup *cgrp __arg_trusted)
 	struct mthp_counters counters;
 
 	mthp_counters(&counters, cgrp);
-	return !mthp_any_limit(&counters, mthp_tunables());
+	return !mthp_any_limit(&counters, mthp_any_profile());
 }
 
 /* Charged pages of the cgroup that pays for @cgrp; 0 without the memory controller. */

@@ -28,7 +28,7 @@ fn findings(
     setting: Option<&str>,
     now: Duration,
 ) -> Option<Result<Findings>> {
-    let tunables = policy.tunables.filter(|tunables| tunables.dry_run != 0)?;
+    let tunables = policy.tunables.filter(|_| policy.dry_run)?;
     let root = names.path_of_id(policy.link.cgroup_id)?;
     let mut found = Vec::new();
     let mut failed = None;

@@ -364,7 +364,7 @@ impl RunArgs {
         };
         Err(Error::Usage(format!(
             "the object {} has no tunables, so it would not obey {}: leave that out, or give the \
-             object a section .rodata.mthp (docs/policies.md).",
+             object the sections .rodata.mthp and .data.mthp (docs/policies.md).",
             object.display(),
             given.join(", ")
         )))

@@ -23,10 +23,11 @@ use crate::kernel::load::{Loaded, Programs};
 use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Thp};
-use crate::model::abi::{self, Own, Tunables};
+use crate::model::abi::{self, Load, Own, Tunables};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
+use crate::model::profiles::{self, Profiles};
 use crate::output::log::{End, Line, Log, Source};
 use crate::output::why::Level;
 
@@ -103,7 +104,6 @@ pub fn main(args: &RunArgs) -> Result<()> {
         dry_run: args.dry_run,
     };
     tunables.own = own(&what);
-    tunables.dry_run = args.dry_run.into();
     if args.check {
         return checked::main(&what, &tunables, programs.tunable(), args.json);
     }
@@ -136,7 +136,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
         )?),
         false => None,
     };
-    let loaded = Loaded::attach(programs, &tunables, &carrier, &root)?;
+    let profiles = Profiles::new(&tunables);
+    let load = Load {
+        dry_run: args.dry_run.into(),
+        ..profiles::load(&profiles, &tunables)
+    };
+    let loaded = Loaded::attach(programs, (&load, &profiles), false, &carrier, &root)?;
     drop(carrier);
     give_back();
 
@@ -164,6 +169,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let service = Service {
         policy: &title,
         tunables: &tunables,
+        profiles: &profiles,
         sizes: &sizes,
         root: &root,
         names: &names,
@@ -228,6 +234,7 @@ fn now_ms() -> u64 {
 struct Service<'a> {
     policy: &'a str,
     tunables: &'a Tunables,
+    profiles: &'a Profiles,
     sizes: &'a Sizes,
     root: &'a Cgroup,
     names: &'a Names,
@@ -313,7 +320,7 @@ impl Service<'_> {
             &event,
             name,
             level,
-            self.tunables,
+            self.profiles.of(event.now.profile),
             self.sizes,
         ))
     }

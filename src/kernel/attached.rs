@@ -13,20 +13,26 @@ use super::carrier::Carrier;
 use super::links::{self, LinkInfo};
 use super::load;
 use crate::errors::{Context, Error, Result};
-use crate::model::abi::{self, Explained, Tunables};
+use crate::model::abi::{self, Explained, Load, Tunables};
+use crate::model::profiles::Profiles;
 
 /// One attached policy.
 pub struct Attached {
     /// The link that attaches it.
     pub link: LinkInfo,
-    /// Its name: of the policy, or of the struct_ops map of another version.
+    /// Its name: of the policy of its root, or of the struct_ops map of another version.
     pub name: String,
     /// Id of its mthp_choose.
     pub prog_id: u32,
-    /// Its constants; `None` if they are not of this version, or could not be read.
+    /// The values of the policy that its root has; `None` if they are not of this version, or
+    /// could not be read.
     pub tunables: Option<Tunables>,
+    /// It narrows nothing.
+    pub dry_run: bool,
     /// When it was loaded, since boot; zero where that could not be read.
     pub loaded: Duration,
+    /// Those of each policy that it serves.
+    profiles: Option<Profiles>,
     /// Why they could not be read.
     pub failed: Option<io::Error>,
     /// The program that explains its decisions; `None` if not of this version.
@@ -60,7 +66,9 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
             name: format!("(map {})", link.map_id),
             prog_id: 0,
             tunables: None,
+            dry_run: false,
             loaded: Duration::ZERO,
+            profiles: None,
             failed: None,
             explain: None,
         };
@@ -119,7 +127,8 @@ impl Attached {
         Ok(true)
     }
 
-    /// Constants and explaining program: they share the map of the constants.
+    /// Profiles and explaining program: that shares the map of the constants, which say if the
+    /// others can be read.
     fn find_rest(&mut self, programs: &[ProgramInfo]) -> io::Result<()> {
         let Some(choose) = programs.iter().find(|p| p.id == self.prog_id) else {
             // The list ends where one of them cannot be read.
@@ -130,7 +139,11 @@ impl Attached {
         };
         self.loaded = choose.load_time;
         for &id in &choose.map_ids {
-            let Some(tunables) = tunables_in(id)? else {
+            let Some(constants) = value_of(id, abi::CONSTANTS_MAP)? else {
+                continue;
+            };
+            let constants: Option<Load> = abi::from_bytes(&constants);
+            let Some(constants) = constants.filter(|constants| constants.abi == abi::ABI) else {
                 continue;
             };
             let explain = programs
@@ -139,15 +152,42 @@ impl Attached {
             let Some(explain) = explain else {
                 continue;
             };
-            self.name = abi::text(&tunables.policy);
-            if let Some(explain) = unless_gone(Program::fd_from_id(explain.id))? {
-                self.tunables = Some(tunables);
-                self.explain = Some(explain);
-            }
+            self.dry_run = constants.dry_run != 0;
+            self.explain = unless_gone(Program::fd_from_id(explain.id))?;
             // Its other maps say nothing, not even where they cannot be opened.
+            return self.find_profiles(&choose.map_ids);
+        }
+        Ok(())
+    }
+
+    /// The profiles, and which of them the root has.
+    fn find_profiles(&mut self, maps: &[u32]) -> io::Result<()> {
+        for &id in maps {
+            let Some(bytes) = value_of(id, abi::PROFILES_MAP)? else {
+                continue;
+            };
+            let Some(profiles) = Profiles::from_bytes(&bytes) else {
+                continue;
+            };
+            let root = match self.link.cgroup_id {
+                0 => None,
+                id => self.explain(id)?,
+            };
+            let tunables = *profiles.of(root.map_or(0, |root| root.now.profile));
+            self.name = abi::text(&tunables.policy);
+            if self.explain.is_some() {
+                self.tunables = Some(tunables);
+                self.profiles = Some(profiles);
+            }
             break;
         }
         Ok(())
+    }
+
+    /// The values by which it decides for a cgroup.
+    pub fn values(&self, explained: &Explained) -> Option<&Tunables> {
+        let profiles = self.profiles.as_ref();
+        profiles.map(|profiles| profiles.of(explained.now.profile))
     }
 
     /// What it decides for a cgroup now, and why, by its own program; `None` if it cannot be
@@ -169,17 +209,15 @@ impl Attached {
     }
 }
 
-/// The constants in a map, if it has some of this version.
-fn tunables_in(map_id: u32) -> io::Result<Option<Tunables>> {
+/// What a map of this name has; `None` for another one.
+fn value_of(map_id: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let Some(map) = unless_gone(MapHandle::from_map_id(map_id))? else {
         return Ok(None);
     };
-    if map.name() != abi::TUNABLES_MAP {
+    if map.name() != name {
         return Ok(None);
     }
-    let value = unless_gone(map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))?.flatten();
-    let tunables = value.and_then(|value| abi::from_bytes::<Tunables>(&value));
-    Ok(tunables.filter(|t| t.abi == abi::ABI))
+    Ok(unless_gone(map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))?.flatten())
 }
 
 #[cfg(test)]

@@ -26,8 +26,9 @@ use super::carrier::{self, Carrier};
 use super::cgroup::Cgroup;
 use super::links;
 use crate::errors::{Context, Error, Result};
-use crate::model::abi::{self, Tunables, Walk};
+use crate::model::abi::{self, Assignment, Load, Walk};
 use crate::model::options::SCANS;
+use crate::model::profiles::Profiles;
 use crate::model::rule::Rules;
 
 /// An object, read and not loaded yet.
@@ -68,9 +69,12 @@ impl Programs {
             require_ops(&ops).map_err(|why| mismatch(Some(file), &why))?;
         }
         let (mut tunable, mut foreign) = (false, own.is_none());
-        for map in open.maps().filter(|map| map.name() == abi::TUNABLES_MAP) {
-            let theirs: Option<Tunables> = map.initial_value().and_then(abi::from_bytes);
-            foreign = theirs.is_none_or(|theirs| theirs.abi != abi::ABI);
+        for map in open.maps().filter(|map| map.name() == abi::CONSTANTS_MAP) {
+            let theirs: Option<Load> = map.initial_value().and_then(abi::from_bytes);
+            let profiles = open.maps().find(|map| map.name() == abi::PROFILES_MAP);
+            let profiles = profiles.and_then(|map| Profiles::from_bytes(map.initial_value()?));
+            let ours = theirs.is_some_and(|theirs| theirs.abi == abi::ABI);
+            foreign = !ours || profiles.is_none();
             tunable = true;
         }
         let scans = open.progs().any(|p| p.name() == abi::SCAN_PROG);
@@ -181,29 +185,34 @@ pub struct Loaded {
     link: OwnedFd,
     /// The program that scans, where one is loaded.
     scan: Option<OwnedFd>,
+    /// The program that assigns profiles, where one is loaded.
+    assign: Option<OwnedFd>,
     /// Whose subtree is scanned.
     root_id: u64,
     /// Ring buffer of changed decisions; an object of one's own may have none.
     pub events: Option<MapHandle>,
     /// What loading took, most of it the verifier's.
     pub load_time: Duration,
-    _object: Object,
+    object: Object,
 }
 
 impl Loaded {
-    /// Loads programs with the constants of a policy, and attaches them to `root`.
+    /// Loads programs with the values of policies, and attaches them to `root`.  `assigns`: with
+    /// the program that [`Self::assign`] runs.
     ///
     /// # Errors
     /// Whatever the kernel refuses; nothing is attached then.
     pub fn attach(
         mut programs: Programs,
-        tunables: &Tunables,
+        (load, profiles): (&Load, &Profiles),
+        assigns: bool,
         carrier: &Carrier,
         root: &Cgroup,
     ) -> Result<Self> {
         let program_offset = carrier.program_offset()?;
         let value_type = carrier.value_type_id()?;
-        set_tunables(&mut programs, tunables)?;
+        set_values(&mut programs, load, profiles)?;
+        leave_out(&mut programs, load, assigns);
         let Programs { open, own, .. } = programs;
         let own = own.as_deref();
         let begun = Instant::now();
@@ -213,7 +222,8 @@ impl Loaded {
         let ops = fill_ops(&object, own, value_type, program_offset)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
-        let scan = scan_program(&object)?;
+        let scan = program(&object, abi::SCAN_PROG)?;
+        let assign = program(&object, abi::ASSIGN_PROG)?;
         let events = map(&object, abi::EVENTS_MAP)
             .map(|events| MapHandle::try_from(&events))
             .transpose()
@@ -222,10 +232,11 @@ impl Loaded {
         Ok(Loaded {
             link,
             scan,
+            assign,
             root_id: root.id,
             events,
             load_time,
-            _object: object,
+            object,
         })
     }
 
@@ -258,6 +269,40 @@ impl Loaded {
         let mut walk = abi::as_bytes(&walk).to_vec();
         to_the_end(|| run_program(program.as_fd(), &mut walk).map(|more| more != 0))
             .map_err(|source| Error::Scan { source })
+    }
+
+    /// From now on the cgroup has the profile of this id, and with it all those below it that
+    /// have none of their own; 0: that of its parent.  False if there is no such cgroup, or no
+    /// memory for it.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn assign(&self, cgroup_id: u64, profile: u32) -> io::Result<bool> {
+        let Some(program) = &self.assign else {
+            return Ok(false);
+        };
+        let question = Assignment {
+            cgroup_id,
+            profile,
+            ..Assignment::default()
+        };
+        let mut context = abi::as_bytes(&question).to_vec();
+        run_program(program.as_fd(), &mut context)?;
+        Ok(abi::from_bytes(&context).is_some_and(|answer: Assignment| answer.done != 0))
+    }
+
+    /// Writes the profiles into the programs' map.  Values of slots that cgroups have stay as
+    /// they are, byte by byte, so no request sees half of one.
+    ///
+    /// # Errors
+    /// Whatever the kernel answers.
+    pub fn set_profiles(&self, profiles: &Profiles) -> io::Result<()> {
+        let Some(map) = map(&self.object, abi::PROFILES_MAP) else {
+            return Ok(());
+        };
+        let key = 0u32.to_ne_bytes();
+        map.update(&key, &profiles.bytes(), MapFlags::ANY)
+            .map_err(io::Error::other)
     }
 
     /// Detaches now, so that nothing is left when the caller says so.
@@ -325,15 +370,15 @@ pub fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<u3
     }
 }
 
-/// A descriptor of the scan; `None` where it is not loaded.
-fn scan_program(object: &Object) -> Result<Option<OwnedFd>> {
+/// A descriptor of a program; `None` where it is not loaded.
+fn program(object: &Object, name: &str) -> Result<Option<OwnedFd>> {
     object
         .progs()
         .filter(|p| p.autoload())
-        .find(|p| p.name() == OsStr::new(abi::SCAN_PROG))
+        .find(|p| p.name() == OsStr::new(name))
         .map(|p| p.as_fd().try_clone_to_owned())
         .transpose()
-        .context(|| "keeping the program that scans".to_owned())
+        .context(|| format!("keeping the program {name}"))
 }
 
 fn load_error(own: Option<&Path>, source: libbpf_rs::Error) -> Error {
@@ -388,26 +433,35 @@ fn mismatch(own: Option<&Path>, what: &str) -> Error {
     }
 }
 
-/// Writes the constants.  An object of one's own may do without them, and then scans if it has
-/// a program that does.
-fn set_tunables(programs: &mut Programs, tunables: &Tunables) -> Result<()> {
+/// Writes constants and profiles.  An object of one's own may do without them.
+fn set_values(programs: &mut Programs, load: &Load, profiles: &Profiles) -> Result<()> {
     if !programs.tunable {
         return Ok(());
     }
-    let scans = Rules(tunables.rules).has(SCANS);
+    for mut map in programs.open.maps_mut() {
+        let name = map.name().to_owned();
+        let set = if name == abi::CONSTANTS_MAP {
+            map.set_initial_value(abi::as_bytes(load))
+        } else if name == abi::PROFILES_MAP {
+            map.set_initial_value(&profiles.bytes())
+        } else {
+            continue;
+        };
+        set.map_err(|e| load_error(programs.own.as_deref(), e))?;
+    }
+    Ok(())
+}
+
+/// Programs that nobody would run are not loaded.  An object that obeys no policy scans if it has
+/// a program that does.
+fn leave_out(programs: &mut Programs, load: &Load, assigns: bool) {
+    let scans = !programs.tunable || Rules(load.rules).has(SCANS);
     for mut program in programs.open.progs_mut() {
-        if program.name() == abi::SCAN_PROG && !scans {
+        let needed = [(abi::SCAN_PROG, scans), (abi::ASSIGN_PROG, assigns)];
+        if needed.contains(&(program.name().to_str().unwrap_or_default(), false)) {
             program.set_autoload(false);
         }
     }
-    for mut map in programs.open.maps_mut() {
-        if map.name() == abi::TUNABLES_MAP {
-            return map
-                .set_initial_value(abi::as_bytes(tunables))
-                .map_err(|e| load_error(programs.own.as_deref(), e));
-        }
-    }
-    Ok(())
 }
 
 fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
@@ -560,9 +614,9 @@ mod tests {
         std::fs::write(&file, &bytes).unwrap();
         assert!(Programs::read(Some(&file)).unwrap().tunable());
         // Under another name they are no tunables.
-        let bare = String::from_utf8_lossy(&bytes).contains(abi::TUNABLES_MAP);
+        let bare = String::from_utf8_lossy(&bytes).contains(abi::CONSTANTS_MAP);
         assert!(bare, "the object has the name");
-        let name = abi::TUNABLES_MAP.as_bytes();
+        let name = abi::CONSTANTS_MAP.as_bytes();
         let mut renamed = bytes.clone();
         for at in 0..renamed.len() - name.len() {
             if renamed[at..].starts_with(name) {

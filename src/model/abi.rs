@@ -18,8 +18,9 @@ mod skeleton {
 }
 
 pub use skeleton::types::{
-    bpf_mthp_flags as Flags, bpf_mthp_reason as ReasonNumber, mthp_abi as Abi, mthp_bind as Bind,
-    mthp_decision as Decision, mthp_event as Event, mthp_explained as Explained, mthp_own as Own,
+    bpf_mthp_flags as Flags, bpf_mthp_reason as ReasonNumber, mthp_abi as Abi,
+    mthp_assignment as Assignment, mthp_bind as Bind, mthp_decision as Decision,
+    mthp_event as Event, mthp_explained as Explained, mthp_load as Load, mthp_own as Own,
     mthp_record as Record, mthp_rule as RuleNumber, mthp_tunables as Tunables, mthp_walk as Walk,
 };
 
@@ -35,12 +36,19 @@ pub const NO_CAP: u32 = 63;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 
-/// Name of the map with the tunables, which is that of their section.
-pub const TUNABLES_MAP: &str = ".rodata.mthp";
+/// `MTHP_PROFILES`: policies that one attachment serves at a time.
+pub const PROFILES: usize = 64;
+
+/// Name of the map with the constants of a load, which is that of their section.
+pub const CONSTANTS_MAP: &str = ".rodata.mthp";
+/// Name of the map with the profiles, which is that of their section, too.
+pub const PROFILES_MAP: &str = ".data.mthp";
 /// Name of the ring buffer of changed decisions.
 pub const EVENTS_MAP: &str = "mthp_events";
 /// Name of the program that scans; only policies with the rule pressure need it.
 pub const SCAN_PROG: &str = "mthp_scan";
+/// Name of the program that assigns profiles to cgroups; only a configuration needs it.
+pub const ASSIGN_PROG: &str = "mthp_assign";
 /// Name of the program that says what is decided for a cgroup, and why.
 pub const EXPLAIN_PROG: &str = "mthp_explain";
 
@@ -52,6 +60,10 @@ pub const EXPLAIN_PROG: &str = "mthp_explain";
 pub unsafe trait Plain: Copy {}
 // SAFETY: integers only; the generated types name their padding.
 unsafe impl Plain for Tunables {}
+// SAFETY: as above.
+unsafe impl Plain for Load {}
+// SAFETY: as above.
+unsafe impl Plain for Assignment {}
 // SAFETY: as above.
 unsafe impl Plain for Walk {}
 // SAFETY: as above.
@@ -102,7 +114,7 @@ mod tests {
     fn bytes_of_another_length_are_refused() {
         assert!(from_bytes::<Event>(&[0; 3]).is_none());
         let tunables = Tunables {
-            abi: ABI,
+            id: 64,
             window_ns: 7,
             ..Tunables::default()
         };
@@ -128,10 +140,12 @@ mod tests {
             "#define MTHP_ALL_ORDERS\t(~1ULL)\n",
             "#define MTHP_NO_LIMIT\t(~0ULL)\n",
             "#define MTHP_NO_CAP\t63u\n",
+            "#define MTHP_PROFILES\t64\n",
         ] {
             assert!(header.contains(line), "{line}");
         }
-        assert_eq!((ALL_ORDERS, NO_LIMIT, NO_CAP), (!1, !0, 63));
+        assert_eq!((ALL_ORDERS, NO_LIMIT), (!1, !0));
+        assert_eq!((NO_CAP, PROFILES), (63, 64));
     }
 
     /// Each member with its place, and each number that has a name.
@@ -139,12 +153,14 @@ mod tests {
         let btf = Btf::from_raw("mthp", OBJECT).unwrap().unwrap();
         let mut text = String::new();
         for name in [
+            "mthp_load",
             "mthp_tunables",
             "mthp_decision",
             "mthp_record",
             "mthp_event",
             "mthp_explained",
             "mthp_walk",
+            "mthp_assignment",
         ] {
             let of: Struct<'_> = btf.type_by_name(name).unwrap();
             for member in of.iter() {
@@ -178,7 +194,7 @@ mod tests {
     fn a_layout_has_its_number() {
         let layout = layout();
         assert!(layout.contains("mthp_tunables.rules 44\n"), "{layout}");
-        let written = (12, 0x2b61_4c25_aa6f_f68c);
+        let written = (12, 0xef5b_fbdb_9add_a28c);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,

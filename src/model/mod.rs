@@ -6,6 +6,7 @@ pub mod caps;
 pub mod options;
 pub mod orders;
 pub mod policy;
+pub mod profiles;
 pub mod reason;
 pub mod rule;
 pub mod sentences;

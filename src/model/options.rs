@@ -495,7 +495,6 @@ pub fn sound(policy: &Policy) -> Result<(), Mistake> {
 /// The constants of `machine`, with those of the options.
 fn filled(policy: &Policy, given: &Values, machine: Tunables) -> Result<Tunables, Mistake> {
     let mut t = Tunables {
-        abi: abi::ABI,
         rules: policy.rules.0,
         ..machine
     };

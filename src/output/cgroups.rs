@@ -11,7 +11,7 @@ use super::why::{self, Level};
 use crate::kernel::attached::Attached;
 use crate::kernel::cgroup::{self, Names};
 use crate::kernel::neighbours;
-use crate::model::abi::{Explained, NO_LIMIT, Tunables};
+use crate::model::abi::{self, Explained, NO_LIMIT, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::Rule;
@@ -25,6 +25,8 @@ pub struct CgroupLine {
     /// Name of the decision, e.g. `all`, `4K-on-fault`; behind `<=` where a policy is unreadable.
     pub allowed: String,
     why: &'static str,
+    /// Policies by which it is decided, where they are not those of the roots.
+    profiles: Vec<String>,
     rules: Vec<Rule>,
     /// Each of them in words, with its numbers.
     pub reasons: Vec<String>,
@@ -69,8 +71,12 @@ pub struct CgroupLine {
 pub struct Verdict {
     /// The decisions, what they rest on, and the counters.
     pub explained: Explained,
-    /// The constants that they were made with.
+    /// The values of its profile.
     pub tunables: Tunables,
+    /// The name of the policy that its profile is of, if it is not that of the root.
+    pub profile: Option<String>,
+    /// The policy narrows nothing.
+    pub dry_run: bool,
     /// The level that leaves the least.
     pub level: Option<Level>,
 }
@@ -88,15 +94,20 @@ pub enum Answer {
 impl Answer {
     /// Asks a policy about the cgroup with this id.
     pub fn of(policy: &Attached, id: u64, names: &Names) -> Self {
-        let Some(tunables) = policy.tunables else {
+        if policy.tunables.is_none() {
             return Answer::Unreadable(policy.failed.as_ref().map(ToString::to_string));
-        };
+        }
         match policy.explain(id) {
-            Ok(Some(explained)) => Answer::Says(Box::new(Verdict {
-                level: Level::of(&explained.now, names),
-                explained,
-                tunables,
-            })),
+            Ok(Some(explained)) => match policy.values(&explained) {
+                Some(tunables) => Answer::Says(Box::new(Verdict {
+                    level: Level::of(&explained.now, names),
+                    explained,
+                    tunables: *tunables,
+                    profile: Some(abi::text(&tunables.policy)).filter(|name| *name != policy.name),
+                    dry_run: policy.dry_run,
+                })),
+                None => Answer::Unreadable(None),
+            },
             Ok(None) => Answer::Gone,
             Err(error) => Answer::Unreadable(Some(error.to_string())),
         }
@@ -132,6 +143,7 @@ impl CgroupLine {
             cgroup: names.of_path(dir),
             allowed: String::new(),
             why: why::first(&[]),
+            profiles: Vec::new(),
             rules: Vec::new(),
             reasons: Vec::new(),
             orders: ByReason::each(u64::MAX),
@@ -183,7 +195,7 @@ impl CgroupLine {
     pub fn add(&mut self, verdict: &Verdict, sizes: &Sizes) {
         let now = &verdict.explained.now;
         let theirs = why::orders(now);
-        let dry = verdict.tunables.dry_run != 0;
+        let dry = verdict.dry_run;
         let with = |mine: &ByReason<u64>| sizes.real(&ByReason::new(|r| mine[r] & theirs[r]));
         self.would_be = with(&self.would_be);
         self.orders = match dry {
@@ -198,6 +210,7 @@ impl CgroupLine {
         self.rules.sort_unstable();
         self.rules.dedup();
         self.why = why::first(&self.rules);
+        self.profiles.extend(verdict.profile.clone());
         for reason in why::reasons(now, verdict.level.as_ref(), &verdict.tunables) {
             if !self.reasons.contains(&reason) {
                 self.reasons.push(reason);
@@ -239,7 +252,9 @@ impl CgroupLine {
 
     /// The rules that decide, with their numbers.
     pub fn why_text(&self) -> String {
-        let mut parts = self.reasons.clone();
+        let profiles = self.profiles.iter().map(|name| format!("by policy {name}"));
+        let mut parts: Vec<String> = profiles.collect();
+        parts.extend_from_slice(&self.reasons);
         let unreadable = self.unreadable.iter();
         parts.extend(unreadable.map(|policy| format!("and policy {policy}, unreadable")));
         match parts.as_slice() {
@@ -340,6 +355,8 @@ pub mod tests {
                 ..Explained::default()
             },
             tunables: options::defaults(&X86).unwrap(),
+            profile: None,
+            dry_run: false,
         }
     }
 
@@ -421,6 +438,37 @@ pub mod tests {
         assert_eq!((line.asked["fault"], line.narrowed_total()), (14, 6));
         assert_eq!(line.narrowed["fault"]["room"], 6);
         assert!(!line.narrowed.contains_key("swapin"));
+    }
+
+    /// One cgroup of an attachment may have another policy than the others.
+    #[test]
+    fn a_policy_that_is_not_the_roots_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        let mut one = verdict(!1, !1, RuleNumber::MTHP_NONE);
+        line.add(&one, &X86);
+        assert_eq!(line.why_text(), "-");
+        one.profile = Some("web".to_owned());
+        line.add(&one, &X86);
+        assert_eq!(line.why_text(), "by policy web");
+        line.add(&verdict(0, 0, RuleNumber::MTHP_PRESSURE), &X86);
+        let text = "by policy web; pressure: taken over from the cgroup above";
+        assert_eq!(line.why_text(), text);
+        let json = serde_json::to_value(&line).unwrap();
+        assert_eq!(json["profiles"], serde_json::json!(["web"]));
+    }
+
+    /// What a dry run would take away is named beside what is allowed.
+    #[test]
+    fn a_dry_run_takes_nothing_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        let mut dry = verdict(0xf, 0xf, RuleNumber::MTHP_CAP);
+        dry.dry_run = true;
+        line.add(&dry, &X86);
+        assert_eq!(line.cells()[1], "all (32K-max)");
+        line.add(&verdict(0xff, 0xff, RuleNumber::MTHP_ROOM), &X86);
+        assert_eq!(line.cells()[1], "512K-max (32K-max)");
     }
 
     #[test]

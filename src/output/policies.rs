@@ -61,7 +61,7 @@ impl PolicyLine {
             error: policy.failed.as_ref().map(ToString::to_string),
             own_file: own(policy, Own::MTHP_OWN_FILE),
             own_object: own(policy, Own::MTHP_OWN_OBJECT),
-            dry_run: policy.tunables.is_some_and(|t| t.dry_run != 0),
+            dry_run: policy.dry_run,
             rules: Rules(policy.tunables.map_or(0, |t| t.rules)),
             settings: policy.tunables.as_ref().map(Settings::from),
             tunables: policy.tunables,
