@@ -4,7 +4,9 @@
 pub mod checked;
 pub mod cli;
 pub mod explain;
+pub mod exporter;
 pub mod given;
+pub mod metrics;
 pub mod options;
 pub mod policies;
 pub mod run;

@@ -4,7 +4,8 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::RingBufferBuilder;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -15,6 +16,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use super::checked;
 use super::cli::RunArgs;
+use super::exporter::{self, Counters, Exporter};
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
@@ -130,7 +132,8 @@ pub fn main(args: &RunArgs) -> Result<()> {
         )?),
         false => None,
     };
-    let loaded = Loaded::attach(programs, &tunables, &carrier, &root)?;
+    let mut exporter = Exporter::listen(&args.metrics)?;
+    let mut loaded = Loaded::attach(programs, &tunables, &carrier, &root)?;
     drop(carrier);
     give_back();
 
@@ -154,7 +157,17 @@ pub fn main(args: &RunArgs) -> Result<()> {
         thp: thp.enabled,
     })?;
 
+    let counters = Arc::new(Counters::default());
+    exporter.serve(exporter::Source {
+        policy: title.clone(),
+        root: root.path.clone(),
+        mount: root.mount.clone(),
+        sizes,
+        explain: loaded.take_explain(),
+        counters: counters.clone(),
+    })?;
     let service = Service {
+        counters: &counters,
         policy: &title,
         tunables: &tunables,
         sizes: &sizes,
@@ -222,6 +235,7 @@ struct Service<'a> {
     root: &'a Cgroup,
     names: &'a Names,
     loaded: &'a Loaded,
+    counters: &'a Counters,
     print: &'a dyn Fn(&Line) -> Result<()>,
 }
 
@@ -289,11 +303,20 @@ fn ring_error(e: &libbpf_rs::Error) -> Error {
 }
 
 impl Service<'_> {
+    /// Scans, and counts it.
+    fn scan(&self) -> Result<()> {
+        let begun = Instant::now();
+        self.loaded.scan()?;
+        self.counters.scan(begun.elapsed());
+        Ok(())
+    }
+
     /// Prints a decision that the kernel reported.
     fn report(&self, bytes: &[u8]) -> Result<()> {
         let Some(event) = abi::from_bytes::<abi::Event>(bytes) else {
             return Ok(());
         };
+        self.counters.decision(event.suppressed);
         let name = self.names.of_id(event.cgroup_id);
         let level = Level::of(&event.now, self.names);
         (self.print)(&Line::decision(
@@ -349,7 +372,7 @@ impl Service<'_> {
             watch(trigger.as_fd(), EpollFlags::EPOLLPRI, Woke::Pressure)?;
             watch(set.timer.as_fd(), EpollFlags::EPOLLIN, Woke::Timer)?;
             pace = Some(set);
-            self.loaded.scan()?;
+            self.scan()?;
         }
         consume()?;
 
@@ -383,7 +406,7 @@ impl Service<'_> {
                 }
             }
             if scan {
-                self.loaded.scan()?;
+                self.scan()?;
             }
             consume()?;
         }

@@ -181,6 +181,8 @@ pub struct Loaded {
     link: OwnedFd,
     /// The program that scans, where one is loaded.
     scan: Option<OwnedFd>,
+    /// The program that says what is decided for a cgroup; an object of one's own may have none.
+    explain: Option<OwnedFd>,
     /// Whose subtree is scanned.
     root_id: u64,
     /// Ring buffer of changed decisions; an object of one's own may have none.
@@ -213,7 +215,8 @@ impl Loaded {
         let ops = fill_ops(&object, own, value_type, program_offset)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
-        let scan = scan_program(&object)?;
+        let scan = kept_program(&object, abi::SCAN_PROG)?;
+        let explain = kept_program(&object, abi::EXPLAIN_PROG)?;
         let events = map(&object, abi::EVENTS_MAP)
             .map(|events| MapHandle::try_from(&events))
             .transpose()
@@ -222,6 +225,7 @@ impl Loaded {
         Ok(Loaded {
             link,
             scan,
+            explain,
             root_id: root.id,
             events,
             load_time,
@@ -258,6 +262,11 @@ impl Loaded {
         let mut walk = abi::as_bytes(&walk).to_vec();
         to_the_end(|| run_program(program.as_fd(), &mut walk).map(|more| more != 0))
             .map_err(|source| Error::Scan { source })
+    }
+
+    /// Hands over the program that says what is decided for a cgroup.
+    pub fn take_explain(&mut self) -> Option<OwnedFd> {
+        self.explain.take()
     }
 
     /// Detaches now, so that nothing is left when the caller says so.
@@ -325,15 +334,15 @@ pub fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<u3
     }
 }
 
-/// A descriptor of the scan; `None` where it is not loaded.
-fn scan_program(object: &Object) -> Result<Option<OwnedFd>> {
+/// A descriptor of a program; `None` where it is not loaded.
+fn kept_program(object: &Object, name: &str) -> Result<Option<OwnedFd>> {
     object
         .progs()
         .filter(|p| p.autoload())
-        .find(|p| p.name() == OsStr::new(abi::SCAN_PROG))
+        .find(|p| p.name() == OsStr::new(name))
         .map(|p| p.as_fd().try_clone_to_owned())
         .transpose()
-        .context(|| "keeping the program that scans".to_owned())
+        .context(|| format!("keeping the program {name}"))
 }
 
 fn load_error(own: Option<&Path>, source: libbpf_rs::Error) -> Error {
