@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
-use mthp_ext::commands::{advise, explain, options, policies, run, status, support};
+use mthp_ext::commands::{advise, explain, metrics, options, policies, run, status, support};
 
 fn main() -> ExitCode {
     let result = match cli::parse().command {
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::main(&args).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
+        Command::Metrics(args) => metrics::main(&args).map(|()| 0),
         Command::Completions { shell } => options::completions(shell).map(|()| 0),
         Command::Support(args) => support::main(args.json),
     };

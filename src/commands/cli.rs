@@ -11,6 +11,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use super::exporter::Address;
 use super::given::Given;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::model::abi::Tunables;
@@ -71,6 +72,9 @@ pub enum Command {
     /// List the options of policies: unit, range, default, and what they do
     #[command(after_help = EXIT_CODES)]
     Options(OptionsArgs),
+    /// List the metrics that `run --metrics` serves: type, labels, and what they are
+    #[command(after_help = EXIT_CODES)]
+    Metrics(OptionsArgs),
     /// Check this system for what mthp_ext needs; changes nothing
     #[command(after_help = EXIT_CODES)]
     Support(OutputArgs),
@@ -147,14 +151,14 @@ pub struct PoliciesArgs {
     pub json: bool,
 }
 
-/// Options of `options`.
+/// Options of `options` and `metrics`.
 #[derive(Debug, Args)]
 pub struct OptionsArgs {
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "markdown")]
     pub json: bool,
 
-    /// Print docs/options.md
+    /// Print the page of docs/
     #[arg(long)]
     pub markdown: bool,
 }
@@ -189,6 +193,11 @@ pub struct RunArgs {
     /// Narrow nothing; count and print what the policy would do, for `status` and `advise`
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Serve OpenMetrics there (docs/metrics.md): unix:/PATH, a port of loopback, or IP:PORT; may be
+    /// given several times
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Vec<Address>,
 
     /// Print JSON lines instead of text
     #[arg(long)]

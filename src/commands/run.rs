@@ -4,7 +4,8 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::RingBufferBuilder;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -15,6 +16,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use super::checked;
 use super::cli::RunArgs;
+use super::exporter::{self, Counters, Exporter};
 use super::notify::Manager;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
@@ -136,12 +138,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
         )?),
         false => None,
     };
+    let mut exporter = Exporter::listen(&args.metrics)?;
     let profiles = Profiles::new(&tunables);
     let load = Load {
         dry_run: args.dry_run.into(),
         ..profiles::load(&profiles, &tunables)
     };
-    let loaded = Loaded::attach(programs, (&load, &profiles), false, &carrier, &root)?;
+    let mut loaded = Loaded::attach(programs, (&load, &profiles), false, &carrier, &root)?;
     drop(carrier);
     give_back();
 
@@ -166,7 +169,17 @@ pub fn main(args: &RunArgs) -> Result<()> {
         thp: thp.enabled,
     })?;
 
+    let counters = Arc::new(Counters::default());
+    exporter.serve(exporter::Source {
+        policy: title.clone(),
+        root: root.path.clone(),
+        mount: root.mount.clone(),
+        sizes,
+        explain: loaded.take_explain(),
+        counters: counters.clone(),
+    })?;
     let service = Service {
+        counters: &counters,
         policy: &title,
         tunables: &tunables,
         profiles: &profiles,
@@ -239,6 +252,7 @@ struct Service<'a> {
     root: &'a Cgroup,
     names: &'a Names,
     loaded: &'a Loaded,
+    counters: &'a Counters,
     print: &'a dyn Fn(&Line) -> Result<()>,
     manager: &'a Manager,
     /// What the service manager shows of it.
@@ -309,11 +323,20 @@ fn ring_error(e: &libbpf_rs::Error) -> Error {
 }
 
 impl Service<'_> {
+    /// Scans, and counts it.
+    fn scan(&self) -> Result<()> {
+        let begun = Instant::now();
+        self.loaded.scan()?;
+        self.counters.scan(begun.elapsed());
+        Ok(())
+    }
+
     /// Prints a decision that the kernel reported.
     fn report(&self, bytes: &[u8]) -> Result<()> {
         let Some(event) = abi::from_bytes::<abi::Event>(bytes) else {
             return Ok(());
         };
+        self.counters.decision(event.suppressed);
         let name = self.names.of_id(event.cgroup_id);
         let level = Level::of(&event.now, self.names);
         (self.print)(&Line::decision(
@@ -369,7 +392,7 @@ impl Service<'_> {
             watch(trigger.as_fd(), EpollFlags::EPOLLPRI, Woke::Pressure)?;
             watch(set.timer.as_fd(), EpollFlags::EPOLLIN, Woke::Timer)?;
             pace = Some(set);
-            self.loaded.scan()?;
+            self.scan()?;
         }
         if let Some(pulse) = self.manager.pulse() {
             watch(pulse, EpollFlags::EPOLLIN, Woke::Pulse)?;
@@ -408,7 +431,7 @@ impl Service<'_> {
                 }
             }
             if scan {
-                self.loaded.scan()?;
+                self.scan()?;
             }
             consume()?;
             // Last, so that a scan or an output that hangs shows.

@@ -3,7 +3,7 @@
 //! struct_ops map, the program in it, and the program beside it that explains.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
@@ -199,14 +199,22 @@ impl Attached {
         let Some(program) = &self.explain else {
             return Ok(None);
         };
-        let question = Explained {
-            cgroup_id,
-            ..Explained::default()
-        };
-        let mut context = abi::as_bytes(&question).to_vec();
-        load::run_program(program.as_fd(), &mut context)?;
-        Ok(abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0))
+        explain(program.as_fd(), cgroup_id)
     }
+}
+
+/// The same, by a program that explains.
+///
+/// # Errors
+/// Whatever the kernel answers.
+pub fn explain(program: BorrowedFd<'_>, cgroup_id: u64) -> io::Result<Option<Explained>> {
+    let question = Explained {
+        cgroup_id,
+        ..Explained::default()
+    };
+    let mut context = abi::as_bytes(&question).to_vec();
+    load::run_program(program, &mut context)?;
+    Ok(abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0))
 }
 
 /// What a map of this name has; `None` for another one.

@@ -187,6 +187,8 @@ pub struct Loaded {
     scan: Option<OwnedFd>,
     /// The program that assigns profiles, where one is loaded.
     assign: Option<OwnedFd>,
+    /// The program that says what is decided for a cgroup; an object of one's own may have none.
+    explain: Option<OwnedFd>,
     /// Whose subtree is scanned.
     root_id: u64,
     /// Ring buffer of changed decisions; an object of one's own may have none.
@@ -224,6 +226,7 @@ impl Loaded {
             File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
         let scan = program(&object, abi::SCAN_PROG)?;
         let assign = program(&object, abi::ASSIGN_PROG)?;
+        let explain = program(&object, abi::EXPLAIN_PROG)?;
         let events = map(&object, abi::EVENTS_MAP)
             .map(|events| MapHandle::try_from(&events))
             .transpose()
@@ -233,6 +236,7 @@ impl Loaded {
             link,
             scan,
             assign,
+            explain,
             root_id: root.id,
             events,
             load_time,
@@ -303,6 +307,11 @@ impl Loaded {
         let key = 0u32.to_ne_bytes();
         map.update(&key, &profiles.bytes(), MapFlags::ANY)
             .map_err(io::Error::other)
+    }
+
+    /// Hands over the program that says what is decided for a cgroup.
+    pub fn take_explain(&mut self) -> Option<OwnedFd> {
+        self.explain.take()
     }
 
     /// Detaches now, so that nothing is left when the caller says so.

@@ -3,6 +3,7 @@
 
 pub mod abi;
 pub mod caps;
+pub mod metrics;
 pub mod options;
 pub mod orders;
 pub mod policy;

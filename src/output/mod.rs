@@ -4,7 +4,9 @@
 pub mod advice;
 pub mod cgroups;
 pub mod change;
+pub mod http;
 pub mod log;
+pub mod openmetrics;
 pub mod policies;
 pub mod print;
 pub mod settings;

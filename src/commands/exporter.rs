@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `run --metrics`: serves the metrics of the policy to whoever asks, beside the loop of `run` and
+//! never in it.  Each request has a thread of its own, a bounded number of them, and a bounded
+//! time; the cgroups are looked at once for all requests of the same moment.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::errors::{Context, Result};
+use crate::kernel::attached;
+use crate::kernel::cgroup::{self, Names};
+use crate::model::orders::Sizes;
+use crate::output::http::{self, MOST_BYTES, Wants};
+use crate::output::openmetrics::{self, CONTENT_TYPE, Cgroups, Counts, Snapshot};
+
+/// Where the page is.
+const PATH: &str = "/metrics";
+
+/// Requests that are served at the same time; others get 503.
+const MOST_CLIENTS: usize = 8;
+
+/// What one request may take, from its connection to its end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers are so old at most.  Who asks more often gets the same again.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// Stack of a thread: the tree of cgroups is walked in it.
+const STACK: usize = 512 << 10;
+
+/// Where metrics are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A unix socket.
+    Unix(PathBuf),
+    /// A TCP port; of loopback, unless another address is given.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match Path::new(path).is_absolute() {
+                true => Ok(Address::Unix(path.into())),
+                false => {
+                    Err("needs an absolute path, as in unix:/run/mthp_ext/metrics.sock".to_owned())
+                }
+            };
+        }
+        let port = |text: &str| {
+            text.parse()
+                .map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
+        };
+        let address = text
+            .parse()
+            .or_else(|_| port(text.strip_prefix(':').unwrap_or(text)));
+        match address {
+            Ok(address) if address.port() == 0 => Err("needs a port".to_owned()),
+            Ok(address) => Ok(Address::Tcp(address)),
+            Err(_) => Err("must be unix:/PATH, PORT, or IP:PORT".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+/// What the loop of `run` counts; read by those that serve.
+#[derive(Debug, Default)]
+pub struct Counters {
+    scans: AtomicU64,
+    scan_ns: AtomicU64,
+    reported: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl Counters {
+    /// A scan is over, which took so long.
+    pub fn scan(&self, took: Duration) {
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        self.scan_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// A decision was printed, after so many requests whose change was not.
+    pub fn decision(&self, suppressed: u64) {
+        self.reported.fetch_add(1, Ordering::Relaxed);
+        self.suppressed.fetch_add(suppressed, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> Counts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            scans: of(&self.scans),
+            scan_ns: of(&self.scan_ns),
+            reported: of(&self.reported),
+            suppressed: of(&self.suppressed),
+        }
+    }
+}
+
+/// What is served.
+pub struct Source {
+    /// Name of the policy.
+    pub policy: String,
+    /// The cgroup that it is attached to.
+    pub root: PathBuf,
+    /// Where the hierarchy is mounted.
+    pub mount: PathBuf,
+    /// What the machine has.
+    pub sizes: Sizes,
+    /// The program that says what is decided for a cgroup; an object of the user's may have none.
+    pub explain: Option<OwnedFd>,
+    /// What the loop counts.
+    pub counters: Arc<Counters>,
+}
+
+impl Source {
+    /// What there is to serve now.
+    fn page(&self) -> io::Result<String> {
+        let names = Names::new(&self.mount);
+        let mut all = Vec::new();
+        if let Some(explain) = &self.explain {
+            cgroup::walk(&self.root, &mut |path, id| {
+                // One that goes away, or that the kernel will not explain, is left out.
+                if let Ok(Some(explained)) = attached::explain(explain.as_fd(), id) {
+                    all.push((names.of_path(path), explained));
+                }
+            });
+        }
+        let snapshot = Snapshot {
+            policy: self.policy.clone(),
+            root: names.of_path(&self.root),
+            sizes: self.sizes,
+            counts: self.counters.now(),
+            cgroups: Cgroups::new(all),
+        };
+        openmetrics::text(snapshot).map_err(io::Error::other)
+    }
+}
+
+/// The last page, for those that ask at the same moment.
+struct Pages<F> {
+    make: F,
+    last: Mutex<Option<(Instant, Arc<str>)>>,
+    clients: AtomicUsize,
+}
+
+impl<F: Fn() -> io::Result<String>> Pages<F> {
+    fn new(make: F) -> Self {
+        Pages {
+            make,
+            last: Mutex::new(None),
+            clients: AtomicUsize::new(0),
+        }
+    }
+
+    fn get(&self) -> io::Result<Arc<str>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((made, page)) if made.elapsed() < FRESH => Ok(page.clone()),
+            _ => {
+                let page: Arc<str> = (self.make)()?.into();
+                *last = Some((Instant::now(), page.clone()));
+                Ok(page)
+            }
+        }
+    }
+}
+
+/// A connection of either kind.
+trait Stream: Read + Write + Send + 'static {
+    fn set_timeout(&self, time: Duration) -> io::Result<()>;
+    fn end(&self) -> io::Result<()>;
+}
+
+macro_rules! stream {
+    ($type:ty) => {
+        impl Stream for $type {
+            fn set_timeout(&self, time: Duration) -> io::Result<()> {
+                // None would be no limit at all.
+                let time = Some(time.max(Duration::from_millis(1)));
+                self.set_read_timeout(time)?;
+                self.set_write_timeout(time)
+            }
+
+            fn end(&self) -> io::Result<()> {
+                self.shutdown(Shutdown::Write)
+            }
+        }
+    };
+}
+
+stream!(TcpStream);
+stream!(UnixStream);
+
+/// Serves one client, until its deadline at most.
+fn serve<F: Fn() -> io::Result<String>>(
+    stream: &mut impl Stream,
+    pages: &Pages<F>,
+    patience: Duration,
+) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    let left = || match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        left => Ok(left),
+    };
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    let wants = loop {
+        stream.set_timeout(left()?)?;
+        let room = part.len().min(MOST_BYTES - request.len());
+        let count = stream.read(&mut part[..room])?;
+        request.extend_from_slice(&part[..count]);
+        match http::wants(&request, PATH) {
+            // It has hung up.
+            Wants::More if count == 0 => return Ok(()),
+            Wants::More => {}
+            wants => break wants,
+        }
+    };
+    let plain = "text/plain; charset=utf-8";
+    let response = match wants {
+        Wants::Page { body } => match pages.get() {
+            Ok(page) => http::response(200, "OK", CONTENT_TYPE, &page, !body),
+            Err(_) => http::response(500, "Internal Server Error", plain, "", false),
+        },
+        Wants::Nothing(code, reason) => {
+            let text = format!("{reason}; the metrics are at {PATH}\n");
+            http::response(code, reason, plain, &text, false)
+        }
+        Wants::More => return Ok(()),
+    };
+    let mut rest = response.as_slice();
+    while !rest.is_empty() {
+        stream.set_timeout(left()?)?;
+        let written = stream.write(rest)?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        rest = &rest[written..];
+    }
+    stream.end()?;
+    // What it has sent beyond is read, or closing would take the answer from it.
+    for _ in 0..64 {
+        stream.set_timeout(left()?.min(Duration::from_millis(200)))?;
+        if stream.read(&mut part)? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Serves all that come, each in a thread of its own.
+fn accept_all<S: Stream, F>(mut accept: impl FnMut() -> io::Result<S>, pages: &Arc<Pages<F>>)
+where
+    F: Fn() -> io::Result<String> + Send + Sync + 'static,
+{
+    loop {
+        let Ok(mut stream) = accept() else {
+            // No descriptors, or no memory: not again at once.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if pages.clients.fetch_add(1, Ordering::Relaxed) >= MOST_CLIENTS {
+            pages.clients.fetch_sub(1, Ordering::Relaxed);
+            let busy = http::response(503, "Service Unavailable", "text/plain", "", false);
+            // A new connection has room for this; if not, it is just closed.
+            let sent = stream
+                .set_timeout(Duration::ZERO)
+                .and_then(|()| stream.write(&busy));
+            drop(sent);
+            continue;
+        }
+        let of_thread = pages.clone();
+        let thread = thread::Builder::new()
+            .name("metrics".to_owned())
+            .stack_size(STACK);
+        let spawned = thread.spawn(move || {
+            // A client that hangs up or is too slow has nobody to report it to.
+            let _ = serve(&mut stream, &of_thread, PATIENCE);
+            of_thread.clients.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            pages.clients.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A socket that is listened on.
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// Listens for scrapes.  Dropped: unix sockets are removed; the threads end with the process.
+pub struct Exporter {
+    listeners: Vec<Listener>,
+    /// Files of sockets, with their inodes.
+    files: Vec<(PathBuf, u64)>,
+}
+
+impl Exporter {
+    /// Listens on all addresses, and serves nobody yet.
+    ///
+    /// # Errors
+    /// If one of them cannot be had.
+    pub fn listen(addresses: &[Address]) -> Result<Self> {
+        let mut exporter = Exporter {
+            listeners: Vec::new(),
+            files: Vec::new(),
+        };
+        for address in addresses {
+            exporter
+                .add(address)
+                .context(|| format!("listening for --metrics {address}"))?;
+        }
+        Ok(exporter)
+    }
+
+    fn add(&mut self, address: &Address) -> io::Result<()> {
+        match address {
+            Address::Tcp(address) => self
+                .listeners
+                .push(Listener::Tcp(TcpListener::bind(address)?)),
+            Address::Unix(path) => {
+                let listener = bind(path)?;
+                self.files
+                    .push((path.clone(), fs::symlink_metadata(path)?.ino()));
+                // Root and its group; connecting takes the right to write.
+                fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+                self.listeners.push(Listener::Unix(listener));
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves from now on, in threads.
+    ///
+    /// # Errors
+    /// If a thread cannot be made.
+    pub fn serve(&mut self, source: Source) -> Result<()> {
+        let pages = Arc::new(Pages::new(move || source.page()));
+        for listener in self.listeners.drain(..) {
+            let pages = pages.clone();
+            let thread = thread::Builder::new()
+                .name("metrics".to_owned())
+                .stack_size(STACK);
+            let run = move || match listener {
+                Listener::Unix(unix) => accept_all(|| Ok(unix.accept()?.0), &pages),
+                Listener::Tcp(tcp) => accept_all(|| Ok(tcp.accept()?.0), &pages),
+            };
+            thread
+                .spawn(run)
+                .context(|| "starting a thread for --metrics".to_owned())?;
+        }
+        Ok(())
+    }
+}
+
+/// Binds a unix socket.  One that nobody listens on any more is replaced, and the directory is
+/// made if only that is missing.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(directory) = path.parent() {
+        match fs::create_dir(directory) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+    }
+    match UnixListener::bind(path) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            // Connecting to a file that is no socket is refused as well.
+            let dead = fs::symlink_metadata(path)?.file_type().is_socket()
+                && UnixStream::connect(path)
+                    .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+            if !dead {
+                return Err(e);
+            }
+            fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        for (path, inode) in &self.files {
+            // Not that of another, who came meanwhile.
+            if fs::symlink_metadata(path).is_ok_and(|file| file.ino() == *inode) {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    fn address(text: &str) -> Option<String> {
+        text.parse::<Address>()
+            .ok()
+            .map(|address| address.to_string())
+    }
+
+    #[test]
+    fn a_port_alone_is_that_of_loopback() {
+        for text in ["9464", ":9464", "127.0.0.1:9464"] {
+            assert_eq!(address(text).as_deref(), Some("127.0.0.1:9464"), "{text}");
+        }
+        assert_eq!(address("[::]:9464").as_deref(), Some("[::]:9464"));
+        assert_eq!(address("unix:/run/x").as_deref(), Some("unix:/run/x"));
+        for bad in [
+            "",
+            "0",
+            ":0",
+            "localhost:9464",
+            "unix:x",
+            "unix:",
+            "99999",
+            "127.0.0.1",
+        ] {
+            assert_eq!(address(bad), None, "{bad}");
+        }
+    }
+
+    fn pages() -> Arc<Pages<impl Fn() -> io::Result<String>>> {
+        Arc::new(Pages::new(|| Ok("a 1\n# EOF\n".to_owned())))
+    }
+
+    /// What a client gets that sends this and then nothing more.
+    fn answer(request: &[u8], patience: Duration) -> (String, io::Result<()>) {
+        let (mut client, mut server) = UnixStream::pair().unwrap();
+        client.write_all(request).unwrap();
+        let served = serve(&mut server, &pages(), patience);
+        drop(server);
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        (text, served)
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_scrape_is_answered() {
+        let (text, _) = answer(b"GET /metrics HTTP/1.1\r\n\r\n", SECOND);
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        assert!(
+            text.contains(CONTENT_TYPE) && text.ends_with("\r\n\r\na 1\n# EOF\n"),
+            "{text}"
+        );
+        let (text, _) = answer(b"HEAD /metrics HTTP/1.1\r\n\r\n", SECOND);
+        assert!(
+            text.contains("Content-Length: 10\r\n") && text.ends_with("\r\n\r\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn garbage_is_answered_with_an_error() {
+        let many = vec![b'a'; 3 * MOST_BYTES];
+        for (request, code) in [
+            (&b"\xff\x00\r\n\r\n"[..], "400"),
+            (b"GET /else HTTP/1.1\r\n\r\n", "404"),
+            (&many, "431"),
+        ] {
+            let (text, _) = answer(request, SECOND);
+            assert!(
+                text.starts_with(&format!("HTTP/1.1 {code} ")),
+                "{code}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_slow_client_has_its_time_and_no_more() {
+        let begun = Instant::now();
+        let (text, served) = answer(b"GET /met", Duration::from_millis(200));
+        assert!(served.is_err() && text.is_empty(), "{text}");
+        // One that sends now and then, and one that does not read.
+        let (mut client, mut server) = UnixStream::pair().unwrap();
+        let drips = thread::spawn(move || {
+            while client.write_all(b"a").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert!(serve(&mut server, &pages(), Duration::from_millis(200)).is_err());
+        drop(server);
+        drips.join().unwrap();
+        let (mut client, mut server) = UnixStream::pair().unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let long = Pages::new(|| Ok("a".repeat(64 << 20)));
+        assert!(serve(&mut server, &long, Duration::from_millis(200)).is_err());
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn who_asks_too_often_gets_the_same_again() {
+        let made = AtomicU32::new(0);
+        let pages = Pages::new(|| Ok(made.fetch_add(1, Ordering::Relaxed).to_string()));
+        assert_eq!((&*pages.get().unwrap(), &*pages.get().unwrap()), ("0", "0"));
+        thread::sleep(FRESH);
+        assert_eq!(&*pages.get().unwrap(), "1");
+    }
+
+    #[test]
+    fn clients_that_wait_leave_a_place_to_nobody_else_and_then_give_it_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/metrics.sock");
+        let listener = bind(&path).unwrap();
+        let pages = pages();
+        let of_thread = pages.clone();
+        thread::spawn(move || accept_all(|| Ok(listener.accept()?.0), &of_thread));
+        let get = || {
+            let mut client = UnixStream::connect(&path).unwrap();
+            // It may be closed before it is read.
+            let _ = client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+            let mut text = String::new();
+            let _ = client.read_to_string(&mut text);
+            text
+        };
+        let waiting: Vec<UnixStream> = (0..MOST_CLIENTS)
+            .map(|_| UnixStream::connect(&path).unwrap())
+            .collect();
+        while pages.clients.load(Ordering::Relaxed) < MOST_CLIENTS {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(get().starts_with("HTTP/1.1 503 "));
+        drop(waiting);
+        while pages.clients.load(Ordering::Relaxed) > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(get().starts_with("HTTP/1.1 200 "));
+    }
+
+    #[test]
+    fn a_socket_is_taken_from_the_dead_only_and_removed_at_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.sock");
+        let address = [Address::Unix(path.clone())];
+        let first = Exporter::listen(&address).unwrap();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o660
+        );
+        let error = Exporter::listen(&address).err().unwrap();
+        assert!(error.to_string().contains("metrics.sock"), "{error}");
+        drop(first);
+        assert!(!path.exists());
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "as a daemon leaves it that was killed");
+        let second = Exporter::listen(&address).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "of another").unwrap();
+        drop(second);
+        assert!(path.exists());
+        assert!(
+            Exporter::listen(&address).is_err(),
+            "a file is no dead socket"
+        );
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `run --metrics`: both transports serve the numbers that `status` shows, and no client stops the
+//! daemon.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use common::ext::{Ext, K64, command, fails, status_of};
+use common::worker::Worker;
+use common::{Group, MIB, eventually, world};
+use nix::sys::signal::Signal;
+
+const SOCKET: &str = "/run/mthp_ext_test/metrics.sock";
+const PORT: &str = "127.0.0.1:9464";
+
+/// Asks for the page, and gets all that comes.
+fn scrape(mut stream: impl Read + Write) -> String {
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    text
+}
+
+/// The value of a sample; 0 without it.
+fn value(page: &str, sample: &str) -> u64 {
+    page.lines()
+        .find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))
+        .map_or(0, |value| value.parse().unwrap())
+}
+
+fn with(more: &[&'static str]) -> Vec<&'static str> {
+    let mut args = K64.to_vec();
+    args.extend(more);
+    args
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn both_transports_serve_what_status_shows() {
+    world();
+    let up = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    assert!(up.unwrap().success());
+    std::fs::create_dir_all("/run").unwrap();
+    let group = Group::new("served");
+    group.set("memory.max", "64M");
+    let address = format!("unix:{SOCKET}");
+    let mut args = with(&["--metrics", PORT, "--metrics"]);
+    args.push(address.leak());
+    let mut ext = Ext::run(&group, &args);
+    let mut worker = Worker::new(&group);
+    worker.fill(48 * MIB);
+    let line = status_of(&group);
+    let (asked, narrowed) = (&line["asked"]["fault"], &line["narrowed"]["fault"]["room"]);
+    assert!(
+        asked.as_u64() > Some(0) && narrowed.as_u64() > Some(0),
+        "{line}"
+    );
+    let name = group.name();
+    for transport in ["unix", "tcp"] {
+        eventually(transport, || {
+            let page = match transport {
+                "unix" => scrape(UnixStream::connect(SOCKET).unwrap()),
+                _ => scrape(TcpStream::connect(PORT).unwrap()),
+            };
+            let of = |metric: &str, more: &str| {
+                value(
+                    &page,
+                    &format!("mthp_ext_{metric}{{cgroup=\"{name}\"{more}}}"),
+                )
+            };
+            of("requests_total", ",reason=\"fault\"") == asked.as_u64().unwrap()
+                && of("narrowed_total", ",reason=\"fault\",rule=\"room\"")
+                    == narrowed.as_u64().unwrap()
+                && of("room_bytes", "") == line["room_bytes"].as_u64().unwrap()
+        });
+    }
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+    assert!(!Path::new(SOCKET).exists());
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_pressure_policy_counts_its_scans() {
+    world();
+    std::fs::create_dir_all("/run").unwrap();
+    let group = Group::new("scanned");
+    let _ext = Ext::run(
+        &group,
+        &[
+            "--window",
+            "100ms",
+            "--threshold",
+            "10ms",
+            "--metrics",
+            "unix:/run/scans.sock",
+        ],
+    );
+    eventually("ten scans", || {
+        let page = scrape(UnixStream::connect("/run/scans.sock").unwrap());
+        value(&page, "mthp_ext_scans_total") >= 10
+    });
+}
+
+/// Clients that say nothing, nonsense, or do not read, many at a time.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn no_client_stops_the_daemon() {
+    world();
+    std::fs::create_dir_all("/run").unwrap();
+    let group = Group::new("besieged");
+    group.set("memory.max", "64M");
+    let mut ext = Ext::run(&group, &with(&["--metrics", "unix:/run/besieged.sock"]));
+    let connect = || UnixStream::connect("/run/besieged.sock").unwrap();
+    let silent: Vec<UnixStream> = (0..20).map(|_| connect()).collect();
+    for _ in 0..200 {
+        let mut client = connect();
+        let _ = client.write_all(&[0xff; 9000]);
+    }
+    // The loop is at work all the while.
+    let mut worker = Worker::new(&group);
+    worker.fill(60 * MIB);
+    ext.decision(&group, "room");
+    drop(silent);
+    std::thread::sleep(Duration::from_millis(100));
+    eventually("served again", || {
+        let mut client = connect();
+        let _ = client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+        let mut text = String::new();
+        let _ = client.read_to_string(&mut text);
+        text.starts_with("HTTP/1.1 200 ")
+    });
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn an_address_that_cannot_be_had_is_said_before_anything_is_attached() {
+    world();
+    let group = Group::new("unserved");
+    let root = group.path.to_str().unwrap();
+    for (address, code) in [
+        ("unix:/none/such/dir/x.sock", 1),
+        ("unix:x", 2),
+        ("0", 2),
+        ("host:1", 2),
+    ] {
+        let (is, message) = fails(&["run", "--root", root, "--metrics", address]);
+        assert_eq!(is, code, "{address}: {message}");
+        assert!(message.contains("--metrics"), "{message}");
+    }
+    assert_eq!(common::ext::attached(), 0);
+    assert!(command(&["metrics"]).output().unwrap().status.success());
+}
