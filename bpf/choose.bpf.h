@@ -8,6 +8,7 @@
 
 #include "facts/cache.bpf.h"
 #include "facts/process.bpf.h"
+#include "heartbeat.bpf.h"
 #include "report.bpf.h"
 #include "state.bpf.h"
 
@@ -74,6 +75,8 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 		return orders;
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;
+	if (mthp_is_stale())
+		return orders;
 	return orders & mthp_decide(&f, mthp_tunables(), mthp_walk_for_request, &place).orders;
 }
 
@@ -115,8 +118,12 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	d = mthp_decide(&f, t, mthp_walk_for_request, &place);
 
 	state->asked[reason]++;
-	if (orders & ~d.orders)
+	if (orders & ~d.orders) {
+		/* Asked here, it costs those nothing that get what they want. */
+		if (mthp_is_stale())
+			return orders;
 		mthp_count(state, reason, d.rule);
+	}
 	/* What is reported is the decision for those who do not ask. */
 	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t))
 		mthp_report(cgrp, state, 0);

@@ -3,6 +3,7 @@
 
 pub mod checked;
 pub mod cli;
+pub mod detach;
 pub mod given;
 pub mod notify;
 pub mod options;

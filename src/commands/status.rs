@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::errors::{Context, Result};
-use crate::kernel::attached::{self, Attached};
+use crate::kernel::attached::{self, Attached, Heartbeat};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::neighbours;
@@ -54,10 +54,35 @@ struct PolicyLine {
     own_file: Option<bool>,
     /// The BPF object is from a file; false: built in.
     own_object: Option<bool>,
+    /// It stays when its daemon ends.
+    pinned: bool,
+    /// Its scans, where it obeys them for a time only.
+    heartbeat: Option<Beat>,
     rules: Rules,
     settings: Option<Settings>,
     #[serde(skip)]
     tunables: Option<Tunables>,
+}
+
+/// The scans of a policy that may be without its daemon.
+#[derive(Debug, Serialize)]
+struct Beat {
+    /// False: it passes everything.
+    beats: bool,
+    /// Since the last scan.
+    age_ms: u64,
+    /// Above this it passes everything.
+    oldest_ms: u64,
+}
+
+impl From<Heartbeat> for Beat {
+    fn from(heartbeat: Heartbeat) -> Self {
+        Beat {
+            beats: heartbeat.beats(),
+            age_ms: heartbeat.age_ns / 1_000_000,
+            oldest_ms: heartbeat.oldest_ns / 1_000_000,
+        }
+    }
 }
 
 /// One cgroup that at least one policy binds.
@@ -295,6 +320,8 @@ fn policy_line(policy: &Attached, names: &Names) -> PolicyLine {
         error: policy.failed.as_ref().map(ToString::to_string),
         own_file: own(policy, Own::MTHP_OWN_FILE),
         own_object: own(policy, Own::MTHP_OWN_OBJECT),
+        pinned: policy.pinned,
+        heartbeat: policy.heartbeat.map(Beat::from),
         rules: Rules(policy.tunables.map_or(0, |t| t.rules)),
         settings: policy.tunables.as_ref().map(Settings::from),
         tunables: policy.tunables,
@@ -306,6 +333,20 @@ fn own(policy: &Attached, what: Own) -> Option<bool> {
 }
 
 impl PolicyLine {
+    /// What outlives its daemon, and how far.
+    fn life(&self) -> Option<String> {
+        let beat = self.heartbeat.as_ref().map(|beat| {
+            let [age, oldest] =
+                [beat.age_ms, beat.oldest_ms].map(|ms| show_duration(ms * 1_000_000));
+            match beat.beats {
+                true => format!("; last scan {age} ago"),
+                false => format!("; no scan for {age}, over {oldest}: it passes everything"),
+            }
+        });
+        self.pinned
+            .then(|| format!("kept when its daemon ends{}", beat.unwrap_or_default()))
+    }
+
     /// "policy web (own file)": not the one that is built in by that name.
     fn title(&self) -> String {
         let own = [(self.own_file, "file"), (self.own_object, "object")];
@@ -336,6 +377,9 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
                 p.root,
                 p.link_id
             )?,
+        }
+        if let Some(life) = p.life() {
+            writeln!(out, "  {life}")?;
         }
         match (&p.tunables, &p.error) {
             (Some(tunables), _) => settings::text(tunables, out)?,
@@ -631,6 +675,8 @@ mod tests {
                 error: None,
                 own_file: None,
                 own_object: None,
+                pinned: false,
+                heartbeat: None,
                 rules: Rules::default(),
                 settings: None,
                 tunables: None,

@@ -10,7 +10,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Program};
 
 use super::carrier::Carrier;
 use super::links::{self, LinkInfo};
-use super::load;
+use super::{kept, load};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Explained, Tunables};
 
@@ -26,8 +26,36 @@ pub struct Attached {
     pub tunables: Option<Tunables>,
     /// Why they could not be read.
     pub failed: Option<io::Error>,
+    /// It outlives its daemon.
+    pub pinned: bool,
+    /// Its scans, where it obeys them no longer than for a time.
+    pub heartbeat: Option<Heartbeat>,
     /// The program that explains its decisions; `None` if not of this version.
     explain: Option<OwnedFd>,
+}
+
+/// How long ago the last scan ended, and when that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Nanoseconds since the last whole scan.
+    pub age_ns: u64,
+    /// Above this the policy passes everything.
+    pub oldest_ns: u64,
+}
+
+impl Heartbeat {
+    /// Are its scans recent enough for its verdicts to be obeyed?
+    pub fn beats(&self) -> bool {
+        self.age_ns <= self.oldest_ns
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+fn now_ns() -> u64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .ok()
+        .and_then(|t| u64::try_from(t.tv_sec() * 1_000_000_000 + t.tv_nsec()).ok())
+        .unwrap_or_default()
 }
 
 /// All policies of the system.
@@ -50,6 +78,7 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
     }
     let wanted = ProgInfoQueryOptions::default().include_map_ids(true);
     let programs: Vec<ProgramInfo> = ProgInfoIter::with_query_opts(wanted).collect();
+    let pinned = kept::links()?;
     let mut found = Vec::new();
     for link in links {
         let mut one = Attached {
@@ -58,6 +87,8 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
             prog_id: 0,
             tunables: None,
             failed: None,
+            pinned: pinned.contains(&link.id),
+            heartbeat: None,
             explain: None,
         };
         match one.find(value_type, offset, &programs) {
@@ -124,6 +155,7 @@ impl Attached {
                 None => Ok(()),
             };
         };
+        self.heartbeat = heartbeat(&choose.map_ids)?;
         for &id in &choose.map_ids {
             let Some(tunables) = tunables_in(id)? else {
                 continue;
@@ -162,6 +194,33 @@ impl Attached {
         load::run_program(program.as_fd(), &mut context)?;
         Ok(abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0))
     }
+}
+
+/// The heartbeat that maps of a program have; `None` where nothing ages.
+fn heartbeat(map_ids: &[u32]) -> io::Result<Option<Heartbeat>> {
+    let (mut oldest_ns, mut scanned_ns) = (0, None);
+    for &id in map_ids {
+        let Some(map) = unless_gone(MapHandle::from_map_id(id))? else {
+            continue;
+        };
+        let is = |name: &str| map.name() == name;
+        if !is(abi::KEPT_MAP) && !is(abi::SCANNED_MAP) {
+            continue;
+        }
+        let value = unless_gone(map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))?.flatten();
+        let number = value.and_then(|value| value.try_into().ok());
+        let number = number.map(u64::from_ne_bytes);
+        match is(abi::KEPT_MAP) {
+            true => oldest_ns = number.unwrap_or(0),
+            false => scanned_ns = number,
+        }
+    }
+    Ok(scanned_ns
+        .filter(|_| oldest_ns != 0)
+        .map(|scanned_ns| Heartbeat {
+            age_ns: now_ns().saturating_sub(scanned_ns),
+            oldest_ns,
+        }))
 }
 
 /// The constants in a map, if it has some of this version.

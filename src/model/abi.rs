@@ -35,6 +35,13 @@ pub const ALL_ORDERS: u64 = !1;
 
 /// Name of the map with the tunables, which is that of their section.
 pub const TUNABLES_MAP: &str = ".rodata.mthp";
+/// Names of the maps, which are those of their sections, with the age of a scan that is too old,
+/// and with the end of the last one: a `u64` of nanoseconds each.
+pub const KEPT_MAP: &str = ".rodata.kept";
+/// See [`KEPT_MAP`].
+pub const SCANNED_MAP: &str = ".data.scanned";
+/// Name of the map with what is kept of each cgroup.
+pub const STORAGE_MAP: &str = "mthp_cgroups";
 /// Name of the ring buffer of changed decisions.
 pub const EVENTS_MAP: &str = "mthp_events";
 /// Name of the program that scans; only policies with the rule pressure need it.
