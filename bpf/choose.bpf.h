@@ -8,6 +8,7 @@
 
 #include "facts/cache.bpf.h"
 #include "facts/process.bpf.h"
+#include "heartbeat.bpf.h"
 #include "report.bpf.h"
 #include "state.bpf.h"
 
@@ -81,6 +82,8 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 	place.t = mthp_profile_above(cgrp);
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;
+	if (mthp_is_stale())
+		return orders;
 	return mthp_allow(orders, mthp_decide(&f, place.t, mthp_walk_for_request, &place).orders);
 }
 
@@ -128,6 +131,9 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 
 	state->asked[reason]++;
 	if (orders & ~d.orders) {
+		/* Asked here, it costs those nothing that get what they want. */
+		if (mthp_is_stale())
+			return orders;
 		mthp_count(state, reason, d.rule);
 		if (mthp_load()->dry_run)
 			state->spared_pages[reason] += mthp_largest(orders) - mthp_largest(orders & d.orders);

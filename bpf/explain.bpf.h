@@ -6,6 +6,7 @@
 #ifndef MTHP_EXPLAIN_BPF_H
 #define MTHP_EXPLAIN_BPF_H
 
+#include "heartbeat.bpf.h"
 #include "report.bpf.h"
 #include "state.bpf.h"
 
@@ -51,6 +52,11 @@ int mthp_explain(struct mthp_explained *e)
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	e->kept = state != 0;
 	mthp_describe(cgrp, state, &e->now);
+	if (mthp_is_stale())
+		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+			e->now.decided[reason].orders = MTHP_ALL_ORDERS;
+			e->now.decided[reason].rule = MTHP_NONE;
+		}
 	if (state) {
 		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			e->asked[reason] = state->asked[reason];

@@ -12,6 +12,7 @@
 #define MTHP_SCAN_BPF_H
 
 #include "facts/cache.bpf.h"
+#include "heartbeat.bpf.h"
 #include "report.bpf.h"
 #include "state.bpf.h"
 #include "stall.h"
@@ -221,7 +222,7 @@ SEC("syscall")
 int mthp_scan(struct mthp_walk *walk)
 {
 	struct cgroup *cgrp;
-	__u32 n, first;
+	__u32 n, first, more;
 	__u64 *id;
 	int i;
 
@@ -245,7 +246,10 @@ int mthp_scan(struct mthp_walk *walk)
 		bpf_cgroup_release(cgrp);
 		first = 0;
 	}
-	return mthp_walk_goes_on(walk);
+	more = mthp_walk_goes_on(walk);
+	if (!more)
+		mthp_scanned = bpf_ktime_get_ns();
+	return more;
 }
 
 #endif /* MTHP_SCAN_BPF_H */

@@ -10,7 +10,8 @@ use thiserror::Error;
 /// Result of everything that can end the program.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure that ends the program.  Nothing stays attached after any of them.
+/// A failure that ends the program.  Nothing stays attached after any of them, but what
+/// `--on-exit keep` had left before.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A system call failed in a way that has no case of its own below.
@@ -163,6 +164,29 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A daemon runs the policy that is to be detached.
+    #[error(
+        "{}: mthp_ext runs with the policy of this cgroup. \
+         Stop it first (`systemctl stop mthp_ext`, or SIGTERM): \
+         `detach` is for what it leaves behind.",
+        path.display()
+    )]
+    Running {
+        /// Where the policy is pinned.
+        path: PathBuf,
+    },
+
+    /// A policy cannot outlive the process here.
+    #[error(
+        "{}: no BPF file system is mounted here, and `--on-exit keep` pins the policy in it. \
+         Run `mount -t bpf bpf {}`, which systemd does at boot, or leave the option out.",
+        path.display(), path.display()
+    )]
+    NoBpffs {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+
     /// The cgroup was removed while the policy ran.
     #[error(
         "{}: the cgroup was removed, and the policy was detached with it. \
@@ -250,7 +274,7 @@ impl Error {
             Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
             Error::NoPsi { .. } => 6,
             Error::NoMemoryController { .. } => 7,
-            Error::AlreadyAttached { .. } => 8,
+            Error::AlreadyAttached { .. } | Error::Running { .. } => 8,
             Error::RootRemoved { .. } => 9,
             Error::NoCgroup2 { .. } => 10,
             Error::NoBtf { .. } => 11,
@@ -258,6 +282,7 @@ impl Error {
             Error::Load { .. } => 13,
             Error::Output { .. } => 14,
             Error::NotBound { .. } => 15,
+            Error::NoBpffs { .. } => 16,
         }
     }
 }
@@ -304,7 +329,8 @@ Exit codes:
   12  the scan failed
   13  the kernel refused the policy
   14  standard output was closed
-  15  no policy binds the cgroup";
+  15  no policy binds the cgroup
+  16  no BPF file system for `--on-exit keep`";
 
 #[cfg(test)]
 mod tests {
@@ -343,6 +369,8 @@ mod tests {
             },
             Error::AlreadyAttached { path: path.clone() },
             Error::RootRemoved { path: path.clone() },
+            Error::Running { path: path.clone() },
+            Error::NoBpffs { path: path.clone() },
             Error::NoCgroup2 { path: path.clone() },
             Error::NoBtf { path, source: io() },
             Error::Scan { source: io() },
@@ -369,7 +397,7 @@ mod tests {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, (1..=15).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=16).collect::<Vec<u8>>());
     }
 
     #[test]

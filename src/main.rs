@@ -4,11 +4,14 @@
 use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
-use mthp_ext::commands::{advise, explain, metrics, options, policies, run, status, support};
+use mthp_ext::commands::{
+    advise, detach, explain, metrics, options, policies, run, status, support,
+};
 
 fn main() -> ExitCode {
     let result = match cli::parse().command {
         Command::Run(args) => run::main(&args).map(|()| 0),
+        Command::Detach(args) => detach::main(&args).map(|()| 0),
         Command::Advise(args) => advise::main(args.json).map(|()| 0),
         Command::Status(args) => status::main(&args).map(|()| 0),
         Command::Explain(args) => explain::main(&args).map(|()| 0),

@@ -58,7 +58,7 @@ CASES = (
     Case("CGROUPS", off=("CGROUPS",), hook=False),
     Case("arm64", arch="arm64", variables=_ARM64, nm="llvm-nm-19"),
     Case("arm64-64k", on=("ARM64_64K_PAGES",), arch="arm64", variables=_ARM64, nm="llvm-nm-19"),
-    Case("i386", off=("64BIT",), on=("HIGHMEM4G",), arch="i386", variables=("ARCH=i386",)),
+    Case("i386", off=("64BIT",), on=("HIGHMEM4G",), arch="i386", variables=("ARCH=i386",), hook=False),
 )
 """The first one is the reference: what the others lack is found by comparing symbols with it."""
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::exporter::Address;
@@ -56,6 +56,9 @@ pub enum Command {
     /// Each line begins with the seconds since boot, as in dmesg.
     #[command(after_help = EXIT_CODES)]
     Run(RunArgs),
+    /// Detach policies that `run --on-exit keep` has left
+    #[command(after_help = EXIT_CODES)]
+    Detach(DetachArgs),
     /// Show where policies are attached, and what each cgroup may use now and why
     #[command(after_help = EXIT_CODES)]
     Status(StatusArgs),
@@ -163,6 +166,28 @@ pub struct OptionsArgs {
     pub markdown: bool,
 }
 
+/// What becomes of a policy when its daemon ends, by a signal or unforeseen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnExit {
+    /// It ends, too: the next page fault follows the system's setting
+    #[default]
+    Detach,
+    /// It stays, pinned in /sys/fs/bpf/mthp_ext, until the next `run` or `detach`
+    Keep,
+}
+
+/// Options of `detach`.
+#[derive(Debug, Args)]
+pub struct DetachArgs {
+    /// Only that of this cgroup; without it, all
+    #[arg(long, value_name = "PATH")]
+    pub root: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
@@ -185,6 +210,10 @@ pub struct RunArgs {
     /// Values of the options.
     #[command(flatten)]
     pub given: Given,
+
+    /// What becomes of the policy when mthp_ext ends
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub on_exit: OnExit,
 
     /// Show what would be attached, with what differs from the defaults; attach nothing, and look at no cgroup
     #[arg(long)]

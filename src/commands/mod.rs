@@ -4,6 +4,7 @@
 pub mod advise;
 pub mod checked;
 pub mod cli;
+pub mod detach;
 pub mod explain;
 pub mod exporter;
 pub mod given;

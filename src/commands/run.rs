@@ -15,7 +15,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use super::checked;
-use super::cli::RunArgs;
+use super::cli::{OnExit, RunArgs};
 use super::exporter::{self, Counters, Exporter};
 use super::notify::Manager;
 use crate::errors::{Context, Error, Result};
@@ -144,7 +144,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
         dry_run: args.dry_run.into(),
         ..profiles::load(&profiles, &tunables)
     };
-    let mut loaded = Loaded::attach(programs, (&load, &profiles), false, &carrier, &root)?;
+    let keep = args.on_exit == OnExit::Keep;
+    let values = (&load, &profiles);
+    let mut loaded = Loaded::attach(programs, values, false, &carrier, &root, keep)?;
     drop(carrier);
     give_back();
 
@@ -193,7 +195,15 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let end = service.serve(trigger.as_ref(), &signals);
     manager.stopping();
-    loaded.detach();
+    if let (true, Ok(Ended::By(signal))) = (keep, &end) {
+        return print(&Line::Kept {
+            t_ms: now_ms(),
+            what,
+            root: at,
+            signal: signal.as_str(),
+        });
+    }
+    let unpinned = loaded.detach();
     let (why, signal, result) = match end {
         Ok(Ended::By(signal)) => (End::Signal, Some(signal.as_str()), Ok(())),
         Ok(Ended::RootRemoved) => {
@@ -211,7 +221,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         thp: Thp::of_this_machine().enabled,
     });
     // What ended the loop matters more than a line that could not be printed.
-    result.and(printed)
+    result.and(unpinned).and(printed)
 }
 
 /// Gives back what loading took: the kernel's symbols and types are read then, once.  The

@@ -41,6 +41,9 @@ fn text(report: &Report, as_tree: bool, out: &mut impl Write) -> io::Result<()> 
     }
     for p in &report.policies {
         writeln!(out, "{}", p.attached_text())?;
+        if let Some(life) = p.life_text() {
+            writeln!(out, "  {life}")?;
+        }
         match (&p.tunables, p.unreadable_text()) {
             (Some(tunables), _) => settings::text(tunables, out)?,
             (None, why) => writeln!(out, "  {}", why.unwrap_or_default())?,

@@ -11,7 +11,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Program};
 
 use super::carrier::Carrier;
 use super::links::{self, LinkInfo};
-use super::load;
+use super::{kept, load};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Explained, Load, Tunables};
 use crate::model::profiles::Profiles;
@@ -35,8 +35,36 @@ pub struct Attached {
     profiles: Option<Profiles>,
     /// Why they could not be read.
     pub failed: Option<io::Error>,
+    /// It outlives its daemon.
+    pub pinned: bool,
+    /// Its scans, where it obeys them no longer than for a time.
+    pub heartbeat: Option<Heartbeat>,
     /// The program that explains its decisions; `None` if not of this version.
     explain: Option<OwnedFd>,
+}
+
+/// How long ago the last scan ended, and when that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Nanoseconds since the last whole scan.
+    pub age_ns: u64,
+    /// Above this the policy passes everything.
+    pub oldest_ns: u64,
+}
+
+impl Heartbeat {
+    /// Are its scans recent enough for its verdicts to be obeyed?
+    pub fn beats(&self) -> bool {
+        self.age_ns <= self.oldest_ns
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+fn now_ns() -> u64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .ok()
+        .and_then(|t| u64::try_from(t.tv_sec() * 1_000_000_000 + t.tv_nsec()).ok())
+        .unwrap_or_default()
 }
 
 /// All policies of the system.
@@ -59,6 +87,7 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
     }
     let wanted = ProgInfoQueryOptions::default().include_map_ids(true);
     let programs: Vec<ProgramInfo> = ProgInfoIter::with_query_opts(wanted).collect();
+    let pinned = kept::links()?;
     let mut found = Vec::new();
     for link in links {
         let mut one = Attached {
@@ -70,6 +99,8 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
             loaded: Duration::ZERO,
             profiles: None,
             failed: None,
+            pinned: pinned.contains(&link.id),
+            heartbeat: None,
             explain: None,
         };
         match one.find(value_type, offset, &programs) {
@@ -138,6 +169,7 @@ impl Attached {
             };
         };
         self.loaded = choose.load_time;
+        self.heartbeat = heartbeat(&choose.map_ids)?;
         for &id in &choose.map_ids {
             let Some(constants) = value_of(id, abi::CONSTANTS_MAP)? else {
                 continue;
@@ -215,6 +247,33 @@ pub fn explain(program: BorrowedFd<'_>, cgroup_id: u64) -> io::Result<Option<Exp
     let mut context = abi::as_bytes(&question).to_vec();
     load::run_program(program, &mut context)?;
     Ok(abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0))
+}
+
+/// The heartbeat that maps of a program have; `None` where nothing ages.
+fn heartbeat(map_ids: &[u32]) -> io::Result<Option<Heartbeat>> {
+    let (mut oldest_ns, mut scanned_ns) = (0, None);
+    for &id in map_ids {
+        let Some(map) = unless_gone(MapHandle::from_map_id(id))? else {
+            continue;
+        };
+        let is = |name: &str| map.name() == name;
+        if !is(abi::KEPT_MAP) && !is(abi::SCANNED_MAP) {
+            continue;
+        }
+        let value = unless_gone(map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))?.flatten();
+        let number = value.and_then(|value| value.try_into().ok());
+        let number = number.map(u64::from_ne_bytes);
+        match is(abi::KEPT_MAP) {
+            true => oldest_ns = number.unwrap_or(0),
+            false => scanned_ns = number,
+        }
+    }
+    Ok(scanned_ns
+        .filter(|_| oldest_ns != 0)
+        .map(|scanned_ns| Heartbeat {
+            age_ns: now_ns().saturating_sub(scanned_ns),
+            oldest_ns,
+        }))
 }
 
 /// What a map of this name has; `None` for another one.

@@ -178,6 +178,22 @@ impl Carrier {
     }
 }
 
+/// Puts another map into the place of the one that a link has, at once.  The cgroup, its id and
+/// that of the link stay.
+///
+/// # Errors
+/// Those of [`Carrier::attach`].
+pub fn update(link: BorrowedFd<'_>, map: BorrowedFd<'_>, at: &Path) -> Result<()> {
+    // SAFETY: both descriptors are open; without options there are none to read.  A map is
+    // passed where programs are for other types of links.
+    let ret =
+        unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), map.as_raw_fd(), std::ptr::null()) };
+    match ret {
+        0 => Ok(()),
+        _ => Err(refused(Errno::from_raw(-ret), at)),
+    }
+}
+
 /// Why the kernel makes no link to a cgroup.
 fn refused(errno: Errno, at: &Path) -> Error {
     let source = io::Error::from(errno);

@@ -24,6 +24,7 @@ use libbpf_rs::{
 
 use super::carrier::{self, Carrier};
 use super::cgroup::Cgroup;
+use super::kept::{self, Place};
 use super::links;
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Assignment, Load, Walk};
@@ -195,26 +196,80 @@ pub struct Loaded {
     pub events: Option<MapHandle>,
     /// What loading took, most of it the verifier's.
     pub load_time: Duration,
+    /// Where it stays when this process has ended.
+    kept: Option<Place>,
     object: Object,
 }
 
 impl Loaded {
-    /// Loads programs with the values of policies, and attaches them to `root`.  `assigns`: with
-    /// the program that [`Self::assign`] runs.
+    /// Loads programs with the values of policies, and attaches them to `root`: in the place of a
+    /// policy that was left there, if one was.  `assigns`: with the program that [`Self::assign`]
+    /// runs.  `keep`: it is to outlive this process.
     ///
     /// # Errors
     /// Whatever the kernel refuses; nothing is attached then.
     pub fn attach(
-        mut programs: Programs,
-        (load, profiles): (&Load, &Profiles),
+        programs: Programs,
+        values: (&Load, &Profiles),
         assigns: bool,
         carrier: &Carrier,
         root: &Cgroup,
+        keep: bool,
+    ) -> Result<Self> {
+        let place = match keep {
+            true => Some(Place::make(root)?),
+            false => Place::find(root)?,
+        };
+        let attached = Self::attach_at(
+            programs,
+            values,
+            assigns,
+            (carrier, root),
+            place.as_ref(),
+            keep,
+        );
+        let attached = match (attached, place) {
+            (Ok(attached), place) => (attached, place),
+            (Err(error), place) => {
+                // What was left there before stays, as it is; an empty place does not.
+                if let Some(place) = place {
+                    if matches!(place.link(), Ok(None)) {
+                        let _ = place.remove();
+                    }
+                }
+                return Err(error);
+            }
+        };
+        let (attached, place) = attached;
+        let kept = match (place, keep) {
+            (Some(place), false) => {
+                // From here on it is this process that holds it.
+                place.remove()?;
+                None
+            }
+            (place, _) => place,
+        };
+        Ok(Loaded { kept, ..attached })
+    }
+
+    fn attach_at(
+        mut programs: Programs,
+        (load, profiles): (&Load, &Profiles),
+        assigns: bool,
+        (carrier, root): (&Carrier, &Cgroup),
+        place: Option<&Place>,
+        keep: bool,
     ) -> Result<Self> {
         let program_offset = carrier.program_offset()?;
         let value_type = carrier.value_type_id()?;
         set_values(&mut programs, load, profiles)?;
         leave_out(&mut programs, load, assigns);
+        if keep {
+            set_heartbeat(&mut programs, load, profiles.of(0).window_ns)?;
+        }
+        if let Some(storage) = place.map(Place::storage).transpose()?.flatten() {
+            reuse(&mut programs, &storage)?;
+        }
         let Programs { open, own, .. } = programs;
         let own = own.as_deref();
         let begun = Instant::now();
@@ -224,14 +279,31 @@ impl Loaded {
         let ops = fill_ops(&object, own, value_type, program_offset)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
-        let scan = program(&object, abi::SCAN_PROG)?;
-        let assign = program(&object, abi::ASSIGN_PROG)?;
-        let explain = program(&object, abi::EXPLAIN_PROG)?;
+        let scan = descriptor(&object, abi::SCAN_PROG)?;
+        let assign = descriptor(&object, abi::ASSIGN_PROG)?;
+        let explain = descriptor(&object, abi::EXPLAIN_PROG)?;
         let events = map(&object, abi::EVENTS_MAP)
             .map(|events| MapHandle::try_from(&events))
             .transpose()
             .map_err(|e| load_error(own, e))?;
-        let link = carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?;
+        // Before it decides anything: what it takes over from is narrowing already.
+        if let (Some(_), Some(scan)) = (place, &scan) {
+            run_scan(scan.as_fd(), root.id)?;
+        }
+        let left = place.map(Place::link).transpose()?.flatten();
+        let link = match left {
+            Some((link, _)) => {
+                carrier::update(link.as_fd(), ops.as_fd(), &root.path)?;
+                link
+            }
+            None => carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?,
+        };
+        if let (true, Some(place)) = (keep, place) {
+            let explain = program(&object, abi::EXPLAIN_PROG);
+            let storage = map(&object, abi::STORAGE_MAP);
+            let explain = explain.as_ref().map(AsFd::as_fd);
+            place.pin(link.as_fd(), explain, storage.as_ref().map(AsFd::as_fd))?;
+        }
         Ok(Loaded {
             link,
             scan,
@@ -240,6 +312,7 @@ impl Loaded {
             root_id: root.id,
             events,
             load_time,
+            kept: None,
             object,
         })
     }
@@ -265,14 +338,7 @@ impl Loaded {
         let Some(program) = &self.scan else {
             return Ok(());
         };
-        let walk = Walk {
-            root_id: self.root_id,
-            ..Walk::default()
-        };
-        // The program leaves here how far it has come.
-        let mut walk = abi::as_bytes(&walk).to_vec();
-        to_the_end(|| run_program(program.as_fd(), &mut walk).map(|more| more != 0))
-            .map_err(|source| Error::Scan { source })
+        run_scan(program.as_fd(), self.root_id)
     }
 
     /// From now on the cgroup has the profile of this id, and with it all those below it that
@@ -314,9 +380,13 @@ impl Loaded {
         self.explain.take()
     }
 
-    /// Detaches now, so that nothing is left when the caller says so.
-    pub fn detach(self) {
+    /// Detaches now, so that nothing is left when the caller says so: no pin either.
+    ///
+    /// # Errors
+    /// If a pin cannot be removed.
+    pub fn detach(self) -> Result<()> {
         carrier::detach(&self.link);
+        self.kept.map_or(Ok(()), Place::remove)
     }
 }
 
@@ -325,6 +395,18 @@ impl AsFd for Loaded {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
+}
+
+/// One whole scan of the subtree of a cgroup.
+fn run_scan(program: BorrowedFd<'_>, root_id: u64) -> Result<()> {
+    let walk = Walk {
+        root_id,
+        ..Walk::default()
+    };
+    // The program leaves here how far it has come.
+    let mut walk = abi::as_bytes(&walk).to_vec();
+    to_the_end(|| run_program(program, &mut walk).map(|more| more != 0))
+        .map_err(|source| Error::Scan { source })
 }
 
 /// How often an interrupted step is tried again.
@@ -380,11 +462,8 @@ pub fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<u3
 }
 
 /// A descriptor of a program; `None` where it is not loaded.
-fn program(object: &Object, name: &str) -> Result<Option<OwnedFd>> {
-    object
-        .progs()
-        .filter(|p| p.autoload())
-        .find(|p| p.name() == OsStr::new(name))
+fn descriptor(object: &Object, name: &str) -> Result<Option<OwnedFd>> {
+    program(object, name)
         .map(|p| p.as_fd().try_clone_to_owned())
         .transpose()
         .context(|| format!("keeping the program {name}"))
@@ -471,6 +550,44 @@ fn leave_out(programs: &mut Programs, load: &Load, assigns: bool) {
             program.set_autoload(false);
         }
     }
+}
+
+/// Writes down how old the last scan may be.  What nobody scans does not age.
+fn set_heartbeat(programs: &mut Programs, load: &Load, window_ns: u64) -> Result<()> {
+    let scans = programs.scans && (!programs.tunable || Rules(load.rules).has(SCANS));
+    if !scans {
+        return Ok(());
+    }
+    let oldest = kept::WINDOWS.saturating_mul(window_ns);
+    for mut map in programs.open.maps_mut() {
+        if map.name() == abi::KEPT_MAP {
+            return map
+                .set_initial_value(&oldest.to_ne_bytes())
+                .map_err(|e| load_error(programs.own.as_deref(), e));
+        }
+    }
+    Err(programs.mismatch(
+        "it scans and has no section .rodata.kept, so that it would obey old verdicts for ever \
+         once nobody scans: leave out --on-exit keep, or add bpf/heartbeat.bpf.h",
+    ))
+}
+
+/// Goes on with what was kept of each cgroup.
+fn reuse(programs: &mut Programs, storage: &OwnedFd) -> Result<()> {
+    for mut map in programs.open.maps_mut() {
+        if map.name() == abi::STORAGE_MAP {
+            return map
+                .reuse_fd(storage.as_fd())
+                .map_err(|e| load_error(programs.own.as_deref(), e));
+        }
+    }
+    Ok(())
+}
+
+/// A program that is loaded.
+fn program<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Program<'o>> {
+    let mut loaded = object.progs().filter(|p| p.autoload());
+    loaded.find(|p| p.name() == OsStr::new(name))
 }
 
 fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {

@@ -5,6 +5,7 @@ pub mod attached;
 pub mod carrier;
 pub mod cgroup;
 pub mod files;
+pub mod kept;
 pub mod links;
 pub mod load;
 pub mod named;

@@ -43,6 +43,13 @@ pub const PROFILES: usize = 64;
 pub const CONSTANTS_MAP: &str = ".rodata.mthp";
 /// Name of the map with the profiles, which is that of their section, too.
 pub const PROFILES_MAP: &str = ".data.mthp";
+/// Names of the maps, which are those of their sections, with the age of a scan that is too old,
+/// and with the end of the last one: a `u64` of nanoseconds each.
+pub const KEPT_MAP: &str = ".rodata.kept";
+/// See [`KEPT_MAP`].
+pub const SCANNED_MAP: &str = ".data.scanned";
+/// Name of the map with what is kept of each cgroup.
+pub const STORAGE_MAP: &str = "mthp_cgroups";
 /// Name of the ring buffer of changed decisions.
 pub const EVENTS_MAP: &str = "mthp_events";
 /// Name of the program that scans; only policies with the rule pressure need it.

@@ -34,6 +34,14 @@ pub enum Line {
         setting: String,
     },
     Decision(Box<Decision>),
+    Kept {
+        t_ms: u64,
+        #[serde(flatten)]
+        what: Source,
+        root: String,
+        /// Name of the signal that ended it.
+        signal: &'static str,
+    },
     Detached {
         t_ms: u64,
         #[serde(flatten)]
@@ -160,6 +168,9 @@ impl Line {
             } => {
                 format!("{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}")
             }
+            Line::Kept {
+                what, root, signal, ..
+            } => format!("{what} stays attached to {root} ({signal}); mthp_ext detach ends it"),
             Line::Detached {
                 what,
                 root,
@@ -191,7 +202,9 @@ impl Line {
     /// When it happened.
     fn t_ms(&self) -> u64 {
         match self {
-            Line::Attached { t_ms, .. } | Line::Detached { t_ms, .. } => *t_ms,
+            Line::Attached { t_ms, .. } | Line::Kept { t_ms, .. } | Line::Detached { t_ms, .. } => {
+                *t_ms
+            }
             Line::Decision(decision) => decision.t_ms,
         }
     }

@@ -4,10 +4,11 @@
 use serde::Serialize;
 
 use super::settings::Settings;
-use crate::kernel::attached::Attached;
+use crate::kernel::attached::{Attached, Heartbeat};
 use crate::kernel::cgroup::Names;
 use crate::model::abi::{Own, Tunables};
 use crate::model::rule::Rules;
+use crate::model::units::show_duration;
 
 /// One attached policy.
 #[derive(Debug, Serialize)]
@@ -33,11 +34,36 @@ pub struct PolicyLine {
     pub own_object: Option<bool>,
     /// It narrows nothing.
     dry_run: bool,
+    /// It stays when its daemon ends.
+    pinned: bool,
+    /// Its scans, where it obeys them for a time only.
+    heartbeat: Option<Beat>,
     rules: Rules,
     settings: Option<Settings>,
     /// Its constants.
     #[serde(skip)]
     pub tunables: Option<Tunables>,
+}
+
+/// The scans of a policy that may be without its daemon.
+#[derive(Debug, Serialize)]
+struct Beat {
+    /// False: it passes everything.
+    beats: bool,
+    /// Since the last scan.
+    age_ms: u64,
+    /// Above this it passes everything.
+    oldest_ms: u64,
+}
+
+impl From<Heartbeat> for Beat {
+    fn from(heartbeat: Heartbeat) -> Self {
+        Beat {
+            beats: heartbeat.beats(),
+            age_ms: heartbeat.age_ns / 1_000_000,
+            oldest_ms: heartbeat.oldest_ns / 1_000_000,
+        }
+    }
 }
 
 fn own(policy: &Attached, what: Own) -> Option<bool> {
@@ -62,6 +88,8 @@ impl PolicyLine {
             own_file: own(policy, Own::MTHP_OWN_FILE),
             own_object: own(policy, Own::MTHP_OWN_OBJECT),
             dry_run: policy.dry_run,
+            pinned: policy.pinned,
+            heartbeat: policy.heartbeat.map(Beat::from),
             rules: Rules(policy.tunables.map_or(0, |t| t.rules)),
             settings: policy.tunables.as_ref().map(Settings::from),
             tunables: policy.tunables,
@@ -91,6 +119,20 @@ impl PolicyLine {
                     .to_owned(),
             ),
         }
+    }
+
+    /// What outlives its daemon, and how far; `None` for what does not.
+    pub fn life_text(&self) -> Option<String> {
+        let beat = self.heartbeat.as_ref().map(|beat| {
+            let [age, oldest] =
+                [beat.age_ms, beat.oldest_ms].map(|ms| show_duration(ms * 1_000_000));
+            match beat.beats {
+                true => format!("; last scan {age} ago"),
+                false => format!("; no scan for {age}, over {oldest}: it passes everything"),
+            }
+        });
+        self.pinned
+            .then(|| format!("kept when its daemon ends{}", beat.unwrap_or_default()))
     }
 
     /// "policy web (own file)": not the one that is built in by that name.
@@ -125,6 +167,8 @@ pub mod tests {
             own_file: None,
             own_object: None,
             dry_run: false,
+            pinned: false,
+            heartbeat: None,
             rules: Rules::default(),
             settings: None,
             tunables: None,

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The heartbeat of a policy that outlives its daemon.  Verdicts of pressure age without scans,
+ * so that such a policy passes everything once the last scan is too long ago.
+ */
+#ifndef MTHP_HEARTBEAT_BPF_H
+#define MTHP_HEARTBEAT_BPF_H
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+/* Age of the last scan that is too old; 0: nothing ages, and the verifier drops what asks. */
+const volatile __u64 mthp_stale_after SEC(".rodata.kept") = 0;
+
+/* When the last whole scan ended, CLOCK_MONOTONIC; 0: none has. */
+volatile __u64 mthp_scanned SEC(".data.scanned") = 0;
+
+static __always_inline int mthp_is_stale(void)
+{
+	if (!mthp_stale_after)
+		return 0;
+	/* Signed: another CPU may have ended a scan since the clock was read. */
+	return (__s64)(bpf_ktime_get_ns() - mthp_scanned) > (__s64)mthp_stale_after;
+}
+
+#endif /* MTHP_HEARTBEAT_BPF_H */

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Policies that outlive their daemon: pinned in the BPF file system, in a directory for each
+//! cgroup.  Its lock belongs to the daemon that runs the policy, and ends with it.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+use super::cgroup::Cgroup;
+use super::{carrier, links};
+use crate::errors::{Context, Error, Result};
+use crate::model::abi;
+
+/// Where BPF file systems are mounted.
+const BPFFS: &str = "/sys/fs/bpf";
+
+/// Where the directories are.
+const DIRECTORY: &str = "/sys/fs/bpf/mthp_ext";
+
+/// The names in a directory: what attaches the policy, and what `status` asks.
+const LINK: &str = "link";
+const EXPLAIN: &str = "explain";
+
+/// What is kept of each cgroup.  Another version lays it out in another way, and has another
+/// name for it.
+fn storage() -> String {
+    format!("cgroups-{:x}", abi::ABI.0)
+}
+
+/// Windows without a scan after which a policy passes everything.  A restart takes a second of
+/// waiting and some of loading, several times that on a busy host: at the usual window of 1 s it
+/// is over by then.  A verdict of pressure holds for 64 windows at most, so for no more than a
+/// quarter of that it is believed unseen.
+pub const WINDOWS: u64 = 16;
+
+/// The directory of a cgroup's policy, locked.
+pub struct Place {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::other)
+}
+
+fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the descriptor is open, and the path ends with 0.
+    match unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// What is pinned under a name, if anything is.
+fn pinned(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let path = c_path(path)?;
+    // SAFETY: the path ends with 0.
+    let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
+    if fd >= 0 {
+        // SAFETY: just made by the kernel, owned by nobody else.
+        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+    }
+    unless_missing(Err(io::Error::from_raw_os_error(-fd)))
+}
+
+fn unless_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+impl Place {
+    fn path_of(root: &Cgroup) -> PathBuf {
+        Path::new(DIRECTORY).join(root.id.to_string())
+    }
+
+    /// The place of a cgroup's policy, if one was left there.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyAttached`] if another process runs it.
+    pub fn find(root: &Cgroup) -> Result<Option<Self>> {
+        Self::left(root).map_err(|error| match error {
+            Error::Running { .. } => Error::AlreadyAttached {
+                path: root.path.clone(),
+            },
+            other => other,
+        })
+    }
+
+    /// The same, for those who do not attach.
+    ///
+    /// # Errors
+    /// [`Error::Running`] if another process runs it.
+    pub fn left(root: &Cgroup) -> Result<Option<Self>> {
+        Self::lock(&Self::path_of(root))
+    }
+
+    /// The same, made if there is none.
+    ///
+    /// # Errors
+    /// Beside those of [`Self::find`], [`Error::NoBpffs`].
+    pub fn make(root: &Cgroup) -> Result<Self> {
+        if !statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
+            return Err(Error::NoBpffs { path: BPFFS.into() });
+        }
+        let path = Self::path_of(root);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .context(|| format!("making {}", path.display()))?;
+        match Self::find(root)? {
+            Some(place) => Ok(place),
+            None => Err(io::Error::from(ErrorKind::NotFound))
+                .context(|| format!("locking {}", path.display())),
+        }
+    }
+
+    /// All places of the system that nobody runs; [`Error::Running`] in the place of others.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub fn all() -> Result<Vec<Result<Self>>> {
+        let paths = directories().context(|| format!("listing {DIRECTORY}"))?;
+        Ok(paths
+            .iter()
+            .filter_map(|path| Self::lock(path).transpose())
+            .collect())
+    }
+
+    /// `None` if there is no such directory.
+    fn lock(path: &Path) -> Result<Option<Self>> {
+        let what = || format!("locking {}", path.display());
+        let Some(directory) = unless_missing(File::open(path)).context(what)? else {
+            return Ok(None);
+        };
+        let inode = directory.metadata().context(what)?.ino();
+        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+            // Removed, or made again, while it was being locked.
+            Ok(_) if !fs::metadata(path).is_ok_and(|now| now.ino() == inode) => Ok(None),
+            Ok(lock) => Ok(Some(Place {
+                path: path.to_owned(),
+                _lock: lock,
+            })),
+            Err((_, Errno::EWOULDBLOCK)) => Err(Error::Running {
+                path: path.to_owned(),
+            }),
+            Err((_, errno)) => Err(errno).context(what),
+        }
+    }
+
+    /// The link that attaches the policy; `None` if there is none, or its cgroup is gone.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn link(&self) -> Result<Option<(OwnedFd, links::LinkInfo)>> {
+        let what = || format!("opening the link in {}", self.path.display());
+        let Some(link) = pinned(&self.path.join(LINK)).context(what)? else {
+            return Ok(None);
+        };
+        let info = links::info(link.as_fd()).context(what)?;
+        Ok((info.cgroup_id != 0).then_some((link, info)))
+    }
+
+    /// What was kept of each cgroup, if this version can read it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn storage(&self) -> Result<Option<OwnedFd>> {
+        pinned(&self.path.join(storage()))
+            .context(|| format!("opening the storage in {}", self.path.display()))
+    }
+
+    /// Pins all that outlives the process, in the place of what there is.
+    ///
+    /// # Errors
+    /// Whatever the BPF file system refuses.
+    pub fn pin(
+        &self,
+        link: BorrowedFd<'_>,
+        explain: Option<BorrowedFd<'_>>,
+        cgroups: Option<BorrowedFd<'_>>,
+    ) -> Result<()> {
+        let storage = storage();
+        let all = [
+            (LINK, Some(link)),
+            (EXPLAIN, explain),
+            (storage.as_str(), cgroups),
+        ];
+        let pins = || -> io::Result<()> {
+            for (name, fd) in all {
+                if let Some(fd) = fd {
+                    // Under another name first: at no time is the policy without its pins.
+                    let new = self.path.join(format!("{name}-new"));
+                    unless_missing(fs::remove_file(&new))?;
+                    pin(fd, &new)?;
+                    fs::rename(&new, self.path.join(name))?;
+                }
+            }
+            Ok(())
+        };
+        pins().context(|| format!("pinning the policy in {}", self.path.display()))
+    }
+
+    /// Removes the pins.  A policy that nobody else holds ends with them.
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub fn remove(self) -> Result<()> {
+        let removed = || -> io::Result<()> {
+            for entry in fs::read_dir(&self.path)? {
+                fs::remove_file(entry?.path())?;
+            }
+            fs::remove_dir(&self.path)?;
+            match fs::remove_dir(DIRECTORY) {
+                // Others are kept.
+                Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
+                done => done,
+            }
+        };
+        removed().context(|| format!("removing {}", self.path.display()))
+    }
+
+    /// Detaches the policy and removes its pins; the link's info, if it was attached.
+    ///
+    /// # Errors
+    /// If a pin cannot be opened or removed.
+    pub fn detach(self) -> Result<Option<links::LinkInfo>> {
+        let found = self.link()?;
+        if let Some((link, _)) = &found {
+            carrier::detach(link);
+        }
+        self.remove()?;
+        Ok(found.map(|(_, info)| info))
+    }
+}
+
+/// The directories of all policies.
+fn directories() -> io::Result<Vec<PathBuf>> {
+    let Some(entries) = unless_missing(fs::read_dir(DIRECTORY))? else {
+        return Ok(Vec::new());
+    };
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths = paths?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Ids of all links that are pinned, whoever runs them.
+///
+/// # Errors
+/// If a pin cannot be opened.
+pub fn links() -> Result<Vec<u32>> {
+    let ids = || -> io::Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        for directory in directories()? {
+            if let Some(link) = pinned(&directory.join(LINK))? {
+                ids.push(links::info(link.as_fd())?.id);
+            }
+        }
+        Ok(ids)
+    };
+    ids().context(|| format!("looking for pinned policies in {DIRECTORY}"))
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A policy that outlives its daemon: kept, obeyed while its scans are fresh, taken over by the
+//! next one without a gap, and gone when asked.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use common::ext::{Ext, attached, fails, output, status, status_of};
+use common::worker::Worker;
+use common::{Group, MIB, Swap, eventually, world};
+
+const BPFFS: &str = "/sys/fs/bpf";
+const PINS: &str = "/sys/fs/bpf/mthp_ext";
+
+const KEEP: [&str; 2] = ["--on-exit", "keep"];
+
+/// Base pages only, without a scan.
+const CLOSED: [&str; 6] = ["--on-exit", "keep", "--policy", "headroom", "--cap", "4K"];
+
+/// The same with scans, the shortest that there are.
+const SCANNED: [&str; 8] = [
+    "--on-exit",
+    "keep",
+    "--cap",
+    "4K",
+    "--window",
+    "500ms",
+    "--threshold",
+    "50ms",
+];
+
+/// As long as those scans may be away: 16 windows.
+const OLDEST: Duration = Duration::from_secs(8);
+
+fn bound(group: &Group) -> bool {
+    let mut worker = Worker::new(group);
+    worker.fill(4 * MIB);
+    worker.huge() == 0
+}
+
+fn killed(mut ext: Ext) {
+    ext.signal(Signal::SIGKILL);
+    assert_eq!(ext.wait(), None);
+}
+
+fn policy() -> Value {
+    status()["policies"][0].clone()
+}
+
+fn link_id() -> u64 {
+    policy()["link_id"].as_u64().unwrap()
+}
+
+fn detach() -> Value {
+    let out = output(&["detach", "--json"]);
+    assert!(out.status.success(), "{out:?}");
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// Nothing is attached and nothing is pinned.
+fn nothing_left() {
+    assert_eq!(attached(), 0);
+    assert!(!Path::new(PINS).exists());
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn killed_it_stays_until_it_is_detached() {
+    world();
+    let group = Group::new("kept");
+    killed(Ext::run(&group, &CLOSED));
+    assert!(bound(&group));
+    let policy = policy();
+    assert_eq!(policy["pinned"], true, "{policy}");
+    assert_eq!(policy["readable"], true, "{policy}");
+    // Nothing of it ages.
+    assert_eq!(policy["heartbeat"], Value::Null);
+    assert_eq!(status_of(&group)["why"], "cap");
+    let done = detach();
+    assert_eq!(done["detached"][0]["root"], group.name(), "{done}");
+    assert_eq!(done["detached"][0]["link_id"], policy["link_id"]);
+    assert!(!bound(&group));
+    nothing_left();
+    assert_eq!(detach()["detached"], serde_json::json!([]));
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_signal_keeps_it_and_says_so() {
+    world();
+    let group = Group::new("told");
+    let mut ext = Ext::run(&group, &CLOSED);
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+    let last = ext.expect("kept", |l| l["event"] == "kept");
+    assert_eq!(last["signal"], "SIGTERM", "{last}");
+    assert!(bound(&group));
+    let text = String::from_utf8(output(&["status"]).stdout).unwrap();
+    assert!(text.contains("\n  kept when its daemon ends\n"), "{text}");
+    detach();
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn without_scans_it_narrows_for_a_time_and_then_nothing() {
+    world();
+    let group = Group::new("aging");
+    killed(Ext::run(&group, &SCANNED));
+    assert!(bound(&group), "its last scan is fresh");
+    assert_eq!(policy()["heartbeat"]["beats"], true);
+    std::thread::sleep(OLDEST);
+    eventually("it passes everything", || !bound(&group));
+    let policy = policy();
+    assert_eq!(policy["heartbeat"]["beats"], false, "{policy}");
+    assert_eq!(policy["heartbeat"]["oldest_ms"], 8000, "{policy}");
+    let line = status_of(&group);
+    assert_eq!(
+        (&line["allowed"], &line["why"]),
+        (&"all".into(), &"none".into()),
+        "{line}"
+    );
+    let text = String::from_utf8(output(&["status"]).stdout).unwrap();
+    assert!(text.contains("over 8s: it passes everything"), "{text}");
+    // The next one brings it back to life.
+    let next = Ext::run(&group, &SCANNED);
+    assert!(bound(&group));
+    drop(next);
+    detach();
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_daemon_that_runs_keeps_it_alive() {
+    world();
+    let group = Group::new("scanned");
+    let ext = Ext::run(&group, &SCANNED);
+    std::thread::sleep(OLDEST + Duration::from_secs(2));
+    assert!(bound(&group));
+    drop(ext);
+    detach();
+    nothing_left();
+}
+
+/// Fills region after region until it is stopped: how many, and what of them is huge.
+fn faulting(mut worker: Worker, stop: Arc<AtomicBool>) -> JoinHandle<(u64, u64)> {
+    spawn(move || {
+        let (mut regions, mut huge) = (0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            worker.fill(4 * MIB);
+            huge += worker.huge();
+            regions += 1;
+        }
+        (regions, huge)
+    })
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_next_one_takes_over_without_a_gap() {
+    world();
+    for args in [&CLOSED[..], &SCANNED] {
+        let group = Group::new("taken-over");
+        let mut ext = Ext::run(&group, args);
+        let link = link_id();
+        let (stop, worker) = (Arc::new(AtomicBool::new(false)), Worker::new(&group));
+        let faults = faulting(worker, Arc::clone(&stop));
+        for round in 0..4 {
+            killed(ext);
+            ext = Ext::run(&group, args);
+            assert_eq!(link_id(), link, "{args:?}, round {round}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let (regions, huge) = faults.join().unwrap();
+        assert!(regions > 8, "{regions} regions are too few to see a gap");
+        assert_eq!(
+            huge, 0,
+            "{args:?}: bytes that nobody narrowed, in {regions} regions"
+        );
+        drop(ext);
+        detach();
+        nothing_left();
+    }
+}
+
+/// What was found out about each cgroup is not found out again: a verdict takes a window.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn verdicts_are_taken_over() {
+    world();
+    let _swap = Swap::on();
+    let group = Group::new("pressed");
+    let args = [
+        "--on-exit",
+        "keep",
+        "--set",
+        "max-hold=64",
+        "--min-memory",
+        "0",
+    ];
+    let ext = Ext::run(&group, &args);
+    group.set("memory.high", "16M");
+    let mut worker = Worker::new(&group);
+    worker.fill(64 * MIB);
+    ext.decision(&group, "pressure");
+    let before = status_of(&group);
+    killed(ext);
+    let ext = Ext::run(&group, &args);
+    let after = status_of(&group);
+    assert_eq!(after["pressure"], true, "{before}\n{after}");
+    assert!(
+        after["asked"]["fault"].as_u64() >= before["asked"]["fault"].as_u64(),
+        "{before}\n{after}"
+    );
+    drop((ext, worker));
+    detach();
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn another_policy_may_take_over_and_not_keep() {
+    world();
+    let group = Group::new("replaced");
+    killed(Ext::run(&group, &CLOSED));
+    let link = link_id();
+    let mut ext = Ext::run(&group, &["--policy", "headroom"]);
+    assert_eq!(link_id(), link);
+    assert_eq!(policy()["pinned"], false);
+    assert!(!bound(&group));
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn one_that_runs_is_neither_taken_over_nor_detached() {
+    world();
+    let group = Group::new("running");
+    let path = group.path.to_str().unwrap();
+    let ext = Ext::run(&group, &CLOSED);
+    for args in [
+        &["run", "--root", path][..],
+        &["run", "--root", path, KEEP[0], KEEP[1]],
+    ] {
+        let (code, message) = fails(args);
+        assert_eq!(code, 8, "{message}");
+        assert!(
+            message.contains("attached to this cgroup already"),
+            "{message}"
+        );
+    }
+    for args in [&["detach"][..], &["detach", "--root", path]] {
+        let (code, message) = fails(args);
+        assert_eq!(code, 8, "{message}");
+        assert!(message.contains("Stop it first"), "{message}");
+    }
+    assert!(bound(&group));
+    drop(ext);
+    detach();
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_removal_of_the_root_leaves_no_pin() {
+    world();
+    let group = Group::new("removed");
+    let mut ext = Ext::run(&group, &CLOSED);
+    group.remove();
+    assert_eq!(ext.wait(), Some(9));
+    nothing_left();
+    // Removed while nobody runs it, its pins are of no use and go with the others.
+    let group = Group::new("removed");
+    killed(Ext::run(&group, &CLOSED));
+    group.remove();
+    assert!(Path::new(PINS).exists());
+    assert_eq!(detach()["detached"], serde_json::json!([]));
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_fails_to_start_leaves_the_old_one_in_force() {
+    world();
+    let group = Group::new("stays");
+    let path = group.path.to_str().unwrap();
+    killed(Ext::run(&group, &CLOSED));
+    let link = link_id();
+    let (code, message) = fails(&["run", "--root", path, "--policy", "none"]);
+    assert_eq!(code, 2, "{message}");
+    assert_eq!(link_id(), link);
+    assert!(bound(&group));
+    detach();
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn without_a_bpf_file_system_nothing_is_kept() {
+    world();
+    umount2(BPFFS, MntFlags::empty()).unwrap();
+    let group = Group::new("nowhere");
+    let path = group.path.to_str().unwrap();
+    let (code, message) = fails(&["run", "--root", path, KEEP[0], KEEP[1]]);
+    let free = Ext::run(&group, &["--policy", "headroom"]);
+    let pinned = policy()["pinned"].clone();
+    drop(free);
+    let none: Option<&str> = None;
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none).unwrap();
+    assert_eq!(code, 15, "{message}");
+    assert!(message.contains("mount -t bpf"), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert_eq!(pinned, false, "all else works without");
+    eventually("it has ended", || attached() == 0);
+}
