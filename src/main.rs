@@ -4,13 +4,14 @@
 use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
-use mthp_ext::commands::{explain, metrics, options, policies, run, status, support};
+use mthp_ext::commands::{explain, metrics, options, policies, run, status, support, top};
 
 fn main() -> ExitCode {
     let result = match cli::parse().command {
         Command::Run(args) => run::main(&args).map(|()| 0),
         Command::Status(args) => status::main(&args).map(|()| 0),
         Command::Explain(args) => explain::main(&args).map(|()| 0),
+        Command::Top(args) => top::main(&args).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Metrics(args) => metrics::main(&args).map(|()| 0),

@@ -12,3 +12,4 @@ pub mod policies;
 pub mod run;
 pub mod status;
 pub mod support;
+pub mod top;
