@@ -69,6 +69,9 @@ pub enum Command {
     /// change it
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArgs),
+    /// Show the cgroups on the terminal, the busiest first, with what each may use and why; q quits
+    #[command(after_help = EXIT_CODES)]
+    Top(TopArgs),
     /// List the policies of `run`: for whom, which rules, which options they set
     #[command(after_help = EXIT_CODES)]
     Policies(PoliciesArgs),
@@ -122,6 +125,14 @@ pub struct ExplainArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
+    pub interval: Duration,
 }
 
 /// A time between two answers: shorter ones would be nothing but work for the kernel.

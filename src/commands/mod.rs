@@ -15,3 +15,4 @@ pub mod policies;
 pub mod run;
 pub mod status;
 pub mod support;
+pub mod top;

@@ -11,4 +11,5 @@ pub mod policies;
 pub mod print;
 pub mod settings;
 pub mod table;
+pub mod top;
 pub mod why;
