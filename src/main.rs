@@ -4,13 +4,15 @@
 use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
-use mthp_ext::commands::{options, policies, run, status, support};
+use mthp_ext::commands::{config, options, policies, run, status, support};
 
 fn main() -> ExitCode {
     let result = match cli::parse().command {
         Command::Run(args) => run::main(&args).map(|()| 0),
         Command::Status(args) => status::main(args.json).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
+        Command::CheckConfig(args) => config::check(&args).map(|()| 0),
+        Command::Config(args) => config::show(&args).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Completions { shell } => options::completions(shell).map(|()| 0),
         Command::Support(args) => support::main(args.json),

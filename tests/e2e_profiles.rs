@@ -87,7 +87,10 @@ fn two_policies_decide_side_by_side_and_status_names_them() {
     serving.assign(&a, small);
     assert_eq!((huge(&a), huge(&b), huge(&plain)), (false, true, true));
     let line = status_of(&a);
-    assert_eq!((&line["allowed"], &line["why"]), (&"4K".into(), &"cap".into()));
+    assert_eq!(
+        (&line["allowed"], &line["why"]),
+        (&"4K".into(), &"cap".into())
+    );
     assert_eq!(line["profiles"], serde_json::json!(["tiny"]));
     assert_eq!(line["reasons"][0], "cap: at most 4K", "by its own values");
     assert_eq!(status_of(&b)["profiles"], serde_json::json!([]));

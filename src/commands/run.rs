@@ -13,8 +13,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
+use super::assign::Assigner;
 use super::checked;
 use super::cli::RunArgs;
+use super::config;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
@@ -23,10 +25,10 @@ use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Thp};
 use crate::model::abi::{self, Own, Tunables};
-use crate::model::profiles::{self, Profiles};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
+use crate::model::profiles::{self, Profiles};
 use crate::output::log::{End, Line, Log, Source};
 use crate::output::why::Level;
 
@@ -92,8 +94,19 @@ fn own(what: &Source) -> Own {
 pub fn main(args: &RunArgs) -> Result<()> {
     let sizes = thp::sizes_of_this_machine();
     let programs = Programs::read(args.object.as_deref())?;
-    let (policy, mut tunables) = args.resolve(&sizes, programs.tunable())?;
-    let scans = scans(&programs, policy.as_ref())?;
+    let configuration = args.configuration()?;
+    let (policy, mut tunables) = match &configuration {
+        Some(file) => {
+            let (plan, _) = config::plan(file, &args.directory, &sizes)
+                .map_err(|problems| config::unusable(file, &problems))?;
+            (Some(plan.root.policy), plan.tunables)
+        }
+        None => args.resolve(&sizes, programs.tunable())?,
+    };
+    let mut scans = match configuration {
+        Some(_) => true,
+        None => scans(&programs, policy.as_ref())?,
+    };
     let what = Source {
         policy: policy.as_ref().map(|policy| policy.name.clone()),
         file: policy.and_then(|policy| policy.file),
@@ -109,7 +122,17 @@ pub fn main(args: &RunArgs) -> Result<()> {
     carrier.require_hook()?;
     tunables.takes_back = carrier.takes_back().into();
     let pressure_file = psi::file_of(&root.path, &root.mount);
-    if scans && !psi::available(&pressure_file) {
+    let psi = psi::available(&pressure_file);
+    let assigner = match &configuration {
+        Some(file) => {
+            let can = (carrier.takes_back(), psi);
+            let assigner = Assigner::new(file, &args.directory, &sizes, &root, can)?;
+            scans = psi || assigner.needs_scan();
+            Some(assigner)
+        }
+        None => None,
+    };
+    if scans && !psi {
         return Err(Error::NoPsi { policy: title });
     }
     root.require_memory()?;
@@ -131,9 +154,16 @@ pub fn main(args: &RunArgs) -> Result<()> {
         )?),
         false => None,
     };
-    let profiles = Profiles::new(&tunables);
-    let load = profiles::load(&profiles, &tunables);
-    let loaded = Loaded::attach(programs, (&load, &profiles), false, &carrier, &root)?;
+    let (load, profiles) = match &assigner {
+        Some(assigner) => (assigner.load(), assigner.profiles().clone()),
+        None => {
+            let profiles = Profiles::new(&tunables);
+            (profiles::load(&profiles, &tunables), profiles)
+        }
+    };
+    let assigns = assigner.is_some();
+    let loaded = Loaded::attach(programs, (&load, &profiles), assigns, &carrier, &root)?;
+    let assigner = assigner.map(RefCell::new);
     drop(carrier);
     give_back();
 
@@ -157,7 +187,14 @@ pub fn main(args: &RunArgs) -> Result<()> {
         thp: thp.enabled,
     })?;
 
+    if let Some(assigner) = &assigner {
+        assigner.borrow_mut().assign_all(&loaded)?;
+        print(&configured(true, assigner.borrow().text()))?;
+    }
+
     let service = Service {
+        assigner: assigner.as_ref(),
+        met: RefCell::default(),
         policy: &title,
         tunables: &tunables,
         profiles: &profiles,
@@ -218,8 +255,21 @@ fn now_ms() -> u64 {
         .unwrap_or_default()
 }
 
+/// A line about the configuration.
+fn configured(in_force: bool, text: String) -> Line {
+    Line::Configured {
+        t_ms: now_ms(),
+        in_force,
+        text,
+    }
+}
+
 /// The policy at work, and what it takes to report it.
 struct Service<'a> {
+    /// The configuration, if there is one.
+    assigner: Option<&'a RefCell<Assigner>>,
+    /// Cgroups that the programs met, until they were looked at.
+    met: RefCell<Vec<u64>>,
     policy: &'a str,
     tunables: &'a Tunables,
     profiles: &'a Profiles,
@@ -296,18 +346,40 @@ fn ring_error(e: &libbpf_rs::Error) -> Error {
 impl Service<'_> {
     /// Prints a decision that the kernel reported.
     fn report(&self, bytes: &[u8]) -> Result<()> {
+        if let Ok(id) = <[u8; 8]>::try_from(bytes) {
+            self.met.borrow_mut().push(u64::from_ne_bytes(id));
+        }
         let Some(event) = abi::from_bytes::<abi::Event>(bytes) else {
             return Ok(());
         };
+        let values = match self.assigner {
+            Some(assigner) => *assigner.borrow().profiles().of(event.now.profile),
+            None => *self.profiles.of(event.now.profile),
+        };
         let name = self.names.of_id(event.cgroup_id);
         let level = Level::of(&event.now, self.names);
-        (self.print)(&Line::decision(
-            &event,
-            name,
-            level,
-            self.profiles.of(event.now.profile),
-            self.sizes,
-        ))
+        (self.print)(&Line::decision(&event, name, level, &values, self.sizes))
+    }
+
+    /// Those that were met may have an override.
+    fn look_at_met(&self) -> Result<()> {
+        let met = self.met.take();
+        match self.assigner {
+            Some(assigner) if !met.is_empty() => assigner.borrow_mut().met(self.loaded, &met),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a new configuration over; one that cannot be used leaves the former one in force.
+    fn reload(&self, assigner: &RefCell<Assigner>) -> Result<()> {
+        let reloaded = assigner.borrow_mut().reload(self.loaded);
+        (self.print)(&match reloaded {
+            Ok(()) => configured(true, assigner.borrow().text()),
+            Err(e) => configured(
+                false,
+                format!("the former configuration stays in force: {e}"),
+            ),
+        })
     }
 
     /// The loop.
@@ -329,7 +401,7 @@ impl Service<'_> {
             None => None,
         };
         let consume = || match ring.as_ref().map_or(Ok(()), |ring| ring.consume()) {
-            Ok(()) => Ok(()),
+            Ok(()) => self.look_at_met(),
             Err(e) => Err(failed.take().unwrap_or_else(|| ring_error(&e))),
         };
 
@@ -373,7 +445,10 @@ impl Service<'_> {
                     (Some(Woke::Link), _) => return self.link_gone(),
                     (Some(Woke::Signal), _) => {
                         consume()?;
-                        return Ok(Ended::By(received(signals)));
+                        match (received(signals), self.assigner) {
+                            (Signal::SIGHUP, Some(assigner)) => self.reload(assigner)?,
+                            (signal, _) => return Ok(Ended::By(signal)),
+                        }
                     }
                     (Some(Woke::Pressure), _) if gone => return self.trigger_failed(),
                     (Some(Woke::Pressure), Some(pace)) => {

@@ -3,8 +3,10 @@
 
 pub mod abi;
 pub mod caps;
+pub mod config;
 pub mod options;
 pub mod orders;
+pub mod plan;
 pub mod policy;
 pub mod profiles;
 pub mod reason;

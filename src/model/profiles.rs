@@ -103,6 +103,7 @@ pub fn load(profiles: &Profiles, more: &Tunables) -> Load {
         page_shift: more.page_shift,
         largest_pages: more.largest_pages,
         takes_back: more.takes_back,
+        announces: 0,
     }
 }
 
@@ -137,7 +138,10 @@ mod tests {
             .unwrap();
         assert_eq!(ids[0], ids[3]);
         assert_eq!(names(&profiles), ["root", "a", "b"]);
-        assert_eq!(ids.iter().map(|id| id % 64).collect::<Vec<_>>(), [1, 0, 2, 1]);
+        assert_eq!(
+            ids.iter().map(|id| id % 64).collect::<Vec<_>>(),
+            [1, 0, 2, 1]
+        );
         assert_eq!(abi::text(&profiles.of(ids[2]).policy), "b");
     }
 

@@ -33,6 +33,12 @@ pub enum Line {
         setting: String,
     },
     Decision(Box<Decision>),
+    /// A configuration was read: it is in force, or the former one stays.
+    Configured {
+        t_ms: u64,
+        in_force: bool,
+        text: String,
+    },
     Detached {
         t_ms: u64,
         #[serde(flatten)]
@@ -174,6 +180,7 @@ impl Line {
                 });
                 format!("{what} detached from {root} ({cause}){setting}")
             }
+            Line::Configured { text, .. } => text.clone(),
             Line::Decision(d) => {
                 let why = match d.reasons.as_slice() {
                     [] => "no rule narrows".to_owned(),
@@ -187,7 +194,9 @@ impl Line {
     /// When it happened.
     fn t_ms(&self) -> u64 {
         match self {
-            Line::Attached { t_ms, .. } | Line::Detached { t_ms, .. } => *t_ms,
+            Line::Attached { t_ms, .. }
+            | Line::Configured { t_ms, .. }
+            | Line::Detached { t_ms, .. } => *t_ms,
             Line::Decision(decision) => decision.t_ms,
         }
     }
@@ -358,6 +367,11 @@ mod tests {
             decision(&event(), "/redis"),
             attached(),
             detached(End::Signal, Some("SIGINT"), None),
+            Line::Configured {
+                t_ms: 1,
+                in_force: true,
+                text: "configuration /e in force".to_owned(),
+            },
         ] {
             let value = serde_json::to_value(&line).unwrap();
             assert_eq!(crate::output::print::undocumented(&value), [""; 0]);
