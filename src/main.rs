@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::main(args.json).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
         Command::CheckConfig(args) => config::check(&args).map(|()| 0),
-        Command::Config(args) => config::show(&args).map(|()| 0),
+        Command::Config(args) => config::show(&args.config).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Completions { shell } => options::completions(shell).map(|()| 0),
         Command::Support(args) => support::main(args.json),

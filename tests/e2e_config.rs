@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `run --config`: overrides, cgroups made later, and new configurations while requests go on.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -66,7 +66,7 @@ pub enum Command {
     CheckConfig(ConfigArgs),
     /// Show what a configuration comes to: each value, and where it is from
     #[command(after_help = EXIT_CODES)]
-    Config(ConfigArgs),
+    Config(ShowArgs),
     /// Check this system for what mthp_ext needs; changes nothing
     #[command(after_help = EXIT_CODES)]
     Support(OutputArgs),
@@ -115,6 +115,18 @@ pub struct ConfigArgs {
     /// Where policies are.
     #[command(flatten)]
     pub directory: Directory,
+}
+
+/// Options of `config`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Print the effective values with their origin
+    #[arg(long, required = true)]
+    show: bool,
+
+    /// Which.
+    #[command(flatten)]
+    pub config: ConfigArgs,
 }
 
 impl ConfigArgs {
