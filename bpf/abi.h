@@ -78,6 +78,7 @@ struct mthp_load {
 	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
 	__u32 takes_back;	/* 1: the kernel asks at reclaim, so what was given can be taken back */
 	__u32 dry_run;		/* 1: nothing is narrowed; what would be is counted */
+	__u32 announces;	/* 1: cgroups are announced: there are profiles for some of them */
 };
 
 /* Policies that one attachment serves at a time.  A power of two: a profile's id has its slot. */
@@ -147,7 +148,10 @@ struct mthp_record {
 	__u32 calm;		/* ... and those it has had */
 };
 
-/* One changed decision, sent through the ring buffer. */
+/*
+ * One changed decision, sent through the ring buffer.  What is as short as an id is the id of a
+ * cgroup that was met for the first time.
+ */
 struct mthp_event {
 	__u64 t_ns;		/* CLOCK_MONOTONIC */
 	__u64 cgroup_id;
@@ -215,6 +219,8 @@ struct mthp_cgroup {
 	__u32 unlimited;	/* 1: no limit was on the path when last sampled */
 	__u32 profile;		/* id; one that is not in its slot any more: look for it above */
 	__u32 assigned;		/* 1: profile is its own, and not taken over from above */
+	__u32 announced;	/* 1: user space knows of it */
+	__u32 pad;
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
 	__u64 reported_ns;

@@ -5,11 +5,6 @@
 
 #include "state.bpf.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 256 * 1024);
-} mthp_events SEC(".maps");
-
 /* A cgroup whose room wavers must not flood the log: one line per this. */
 #define MTHP_REPORT_EVERY_NS	100000000ULL
 

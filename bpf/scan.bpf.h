@@ -151,6 +151,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 		if (!state)
 			return 0;	/* out of memory: this cgroup waits, the others do not */
 	}
+	mthp_announce(cgrp, state);
 	/* A request may have looked above while somebody assigned. */
 	if (!state->assigned)
 		mthp_follow(cgrp);

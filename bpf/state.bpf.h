@@ -22,6 +22,11 @@ struct {
 	__type(value, struct mthp_cgroup);
 } mthp_cgroups SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} mthp_events SEC(".maps");
+
 extern struct cgroup *bpf_cgroup_from_id(__u64 id) __ksym;
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
@@ -120,6 +125,21 @@ static const struct mthp_cgroup mthp_fresh[2][2] = {
 	{ MTHP_FRESH(1, 0), MTHP_FRESH(1, 1) },
 };
 
+/* User space looks if there is a profile for a cgroup.  What cannot be sent now the next scan sends. */
+static __noinline void mthp_announce(struct cgroup *cgrp, struct mthp_cgroup *state)
+{
+	__u64 *id;
+
+	if (!cgrp || !state || !mthp_load()->announces || state->announced)
+		return;
+	id = bpf_ringbuf_reserve(&mthp_events, sizeof(*id), 0);
+	if (!id)
+		return;
+	*id = cgrp->kn->id;
+	bpf_ringbuf_submit(id, 0);
+	state->announced = 1;
+}
+
 /*
  * First request of a cgroup the scan has not met yet.  It gets its state here,
  * with the verdict it inherits, so that only this one request walks up.  The
@@ -134,8 +154,10 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 	/* It is only read, which the helper's prototype does not say. */
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, (void *)fresh,
 				     BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (state)
+	if (state) {
+		mthp_announce(cgrp, state);
 		return state;
+	}
 	/* Another CPU made it at the same time and was first: now there is one. */
 	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 }

@@ -39,6 +39,19 @@ pub enum Error {
         what: String,
     },
 
+    /// A configuration has mistakes.
+    #[error(
+        "the configuration {} cannot be used: {what}. \
+         docs/configuration.md says what may stand there; `mthp_ext check-config` lists all mistakes.",
+        file.display()
+    )]
+    Config {
+        /// Its file.
+        file: PathBuf,
+        /// The first mistake with its place.
+        what: String,
+    },
+
     /// `--root` is no directory of a cgroup v2 hierarchy.
     #[error(
         "{}: not a cgroup v2 directory ({why}). \
@@ -268,7 +281,7 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Error::System { .. } => 1,
-            Error::Usage(_) | Error::Policy { .. } => 2,
+            Error::Usage(_) | Error::Policy { .. } | Error::Config { .. } => 2,
             Error::NotCgroup2 { .. } | Error::NoSuchCgroup { .. } => 3,
             Error::NoPrivilege { .. } | Error::NotWritable { .. } => 4,
             Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
@@ -316,7 +329,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
    0  done; `support`: everything is there
    1  a system call failed
-   2  wrong option, value or policy
+   2  wrong option, value, policy or configuration
    3  no cgroup v2 directory
    4  no privilege
    5  the kernel has no bpf_mthp_ops hook, or another version of it
@@ -351,6 +364,10 @@ mod tests {
             Error::Usage(text()),
             Error::Policy {
                 place: text(),
+                what: text(),
+            },
+            Error::Config {
+                file: path.clone(),
                 what: text(),
             },
             Error::NotCgroup2 {

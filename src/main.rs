@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{
-    advise, detach, explain, metrics, options, policies, run, status, support, top,
+    advise, config, detach, explain, metrics, options, policies, run, status, support, top,
 };
 
 fn main() -> ExitCode {
@@ -17,6 +17,8 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::main(&args).map(|()| 0),
         Command::Top(args) => top::main(&args).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
+        Command::CheckConfig(args) => config::check(&args).map(|()| 0),
+        Command::Config(args) => config::show(&args.config).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Metrics(args) => metrics::main(&args).map(|()| 0),
         Command::Completions { shell } => options::completions(shell).map(|()| 0),

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One attachment that serves several policies: who has which, and from when on.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
 mod common;
 
 use std::fs;

@@ -81,6 +81,12 @@ pub enum Command {
     /// List the metrics that `run --metrics` serves: type, labels, and what they are
     #[command(after_help = EXIT_CODES)]
     Metrics(OptionsArgs),
+    /// Name each mistake of a configuration, with file and line; changes nothing
+    #[command(after_help = EXIT_CODES)]
+    CheckConfig(ConfigArgs),
+    /// Show what a configuration comes to: each value, and where it is from
+    #[command(after_help = EXIT_CODES)]
+    Config(ShowArgs),
     /// Check this system for what mthp_ext needs; changes nothing
     #[command(after_help = EXIT_CODES)]
     Support(OutputArgs),
@@ -165,6 +171,37 @@ pub struct PoliciesArgs {
     pub json: bool,
 }
 
+/// Options of `config` and `check-config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// The configuration, with the drop-ins of the directory beside it (config.d of config.toml)
+    #[arg(value_name = "FILE", default_value = super::config::FILE)]
+    file: PathBuf,
+
+    /// Where policies are.
+    #[command(flatten)]
+    pub directory: Directory,
+}
+
+/// Options of `config`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Print the effective values with their origin
+    #[arg(long, required = true)]
+    show: bool,
+
+    /// Which.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+impl ConfigArgs {
+    /// The configuration's file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
 /// Options of `options` and `metrics`.
 #[derive(Debug, Args)]
 pub struct OptionsArgs {
@@ -209,6 +246,11 @@ pub struct RunArgs {
     /// The policy; without it that of [`DEFAULT`].
     #[arg(long, value_name = "NAME|FILE", help = POLICY_HELP)]
     pub policy: Option<String>,
+
+    /// Take policies from a configuration, and give cgroups those of its overrides; SIGHUP reads it again
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = super::config::FILE,
+          conflicts_with_all = ["policy", "object"])]
+    pub config: Option<PathBuf>,
 
     /// Where policies are.
     #[command(flatten)]
@@ -432,6 +474,26 @@ impl RunArgs {
         self.no_values()?;
         let tunables = options::defaults(sizes).map_err(|mistake| wrong(None, mistake))?;
         Ok((None, tunables))
+    }
+
+    /// The configuration that it takes: the one given, or the usual one if it is there and nothing
+    /// else is said of policies.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for options of policies beside it.
+    pub fn configuration(&self) -> Result<Option<PathBuf>> {
+        let values = self.given.values.iter().next();
+        if let (Some(file), Some((option, _))) = (&self.config, values) {
+            return Err(Error::Usage(format!(
+                "{} and the configuration {} do not go together: set it there",
+                option.name,
+                file.display()
+            )));
+        }
+        let usual = Path::new(super::config::FILE);
+        let free = self.policy.is_none() && self.object.is_none() && values.is_none();
+        let there = self.config.is_none() && free && !is_absent(usual);
+        Ok(self.config.clone().or(there.then(|| usual.to_owned())))
     }
 
     fn values(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {

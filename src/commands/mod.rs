@@ -2,8 +2,10 @@
 //! What a user asks for: one module for each subcommand.
 
 pub mod advise;
+pub mod assign;
 pub mod checked;
 pub mod cli;
+pub mod config;
 pub mod detach;
 pub mod explain;
 pub mod exporter;

@@ -14,8 +14,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
+use super::assign::Assigner;
 use super::checked;
 use super::cli::{OnExit, RunArgs};
+use super::config;
 use super::exporter::{self, Counters, Exporter};
 use super::notify::Manager;
 use crate::errors::{Context, Error, Result};
@@ -97,8 +99,19 @@ fn own(what: &Source) -> Own {
 pub fn main(args: &RunArgs) -> Result<()> {
     let sizes = thp::sizes_of_this_machine();
     let programs = Programs::read(args.object.as_deref())?;
-    let (policy, mut tunables) = args.resolve(&sizes, programs.tunable())?;
-    let scans = scans(&programs, policy.as_ref())?;
+    let configuration = args.configuration()?;
+    let (policy, mut tunables) = match &configuration {
+        Some(file) => {
+            let (plan, _) = config::plan(file, &args.directory, &sizes)
+                .map_err(|problems| config::unusable(file, &problems))?;
+            (Some(plan.root.policy), plan.tunables)
+        }
+        None => args.resolve(&sizes, programs.tunable())?,
+    };
+    let mut scans = match configuration {
+        Some(_) => true,
+        None => scans(&programs, policy.as_ref())?,
+    };
     let what = Source {
         policy: policy.as_ref().map(|policy| policy.name.clone()),
         file: policy.and_then(|policy| policy.file),
@@ -115,7 +128,17 @@ pub fn main(args: &RunArgs) -> Result<()> {
     carrier.require_hook()?;
     tunables.takes_back = carrier.takes_back().into();
     let pressure_file = psi::file_of(&root.path, &root.mount);
-    if scans && !psi::available(&pressure_file) {
+    let psi = psi::available(&pressure_file);
+    let assigner = match &configuration {
+        Some(file) => {
+            let can = (carrier.takes_back(), psi);
+            let assigner = Assigner::new(file, &args.directory, &sizes, &root, can)?;
+            scans = psi || assigner.needs_scan();
+            Some(assigner)
+        }
+        None => None,
+    };
+    if scans && !psi {
         return Err(Error::NoPsi { policy: title });
     }
     root.require_memory()?;
@@ -139,14 +162,21 @@ pub fn main(args: &RunArgs) -> Result<()> {
         false => None,
     };
     let mut exporter = Exporter::listen(&args.metrics)?;
-    let profiles = Profiles::new(&tunables);
+    let (load, profiles) = match &assigner {
+        Some(assigner) => (assigner.load(), assigner.profiles().clone()),
+        None => {
+            let profiles = Profiles::new(&tunables, process::moment());
+            (profiles::load(&profiles, &tunables), profiles)
+        }
+    };
     let load = Load {
         dry_run: args.dry_run.into(),
-        ..profiles::load(&profiles, &tunables)
+        ..load
     };
-    let keep = args.on_exit == OnExit::Keep;
+    let (assigns, keep) = (assigner.is_some(), args.on_exit == OnExit::Keep);
     let values = (&load, &profiles);
-    let mut loaded = Loaded::attach(programs, values, false, &carrier, &root, keep)?;
+    let mut loaded = Loaded::attach(programs, values, assigns, &carrier, &root, keep)?;
+    let assigner = assigner.map(RefCell::new);
     drop(carrier);
     give_back();
 
@@ -180,8 +210,15 @@ pub fn main(args: &RunArgs) -> Result<()> {
         explain: loaded.take_explain(),
         counters: counters.clone(),
     })?;
+    if let Some(assigner) = &assigner {
+        assigner.borrow_mut().assign_all(&loaded)?;
+        print(&configured(true, assigner.borrow().text()))?;
+    }
+
     let service = Service {
         counters: &counters,
+        assigner: assigner.as_ref(),
+        met: RefCell::default(),
         policy: &title,
         tunables: &tunables,
         profiles: &profiles,
@@ -253,8 +290,21 @@ fn now_ms() -> u64 {
         .unwrap_or_default()
 }
 
+/// A line about the configuration.
+fn configured(in_force: bool, text: String) -> Line {
+    Line::Configured {
+        t_ms: now_ms(),
+        in_force,
+        text,
+    }
+}
+
 /// The policy at work, and what it takes to report it.
 struct Service<'a> {
+    /// The configuration, if there is one.
+    assigner: Option<&'a RefCell<Assigner>>,
+    /// Cgroups that the programs met, until they were looked at.
+    met: RefCell<Vec<u64>>,
     policy: &'a str,
     tunables: &'a Tunables,
     profiles: &'a Profiles,
@@ -343,19 +393,41 @@ impl Service<'_> {
 
     /// Prints a decision that the kernel reported.
     fn report(&self, bytes: &[u8]) -> Result<()> {
+        if let Ok(id) = <[u8; 8]>::try_from(bytes) {
+            self.met.borrow_mut().push(u64::from_ne_bytes(id));
+        }
         let Some(event) = abi::from_bytes::<abi::Event>(bytes) else {
             return Ok(());
         };
         self.counters.decision(event.suppressed);
+        let values = match self.assigner {
+            Some(assigner) => *assigner.borrow().profiles().of(event.now.profile),
+            None => *self.profiles.of(event.now.profile),
+        };
         let name = self.names.of_id(event.cgroup_id);
         let level = Level::of(&event.now, self.names);
-        (self.print)(&Line::decision(
-            &event,
-            name,
-            level,
-            self.profiles.of(event.now.profile),
-            self.sizes,
-        ))
+        (self.print)(&Line::decision(&event, name, level, &values, self.sizes))
+    }
+
+    /// Those that were met may have an override.
+    fn look_at_met(&self) -> Result<()> {
+        let met = self.met.take();
+        match self.assigner {
+            Some(assigner) if !met.is_empty() => assigner.borrow_mut().met(self.loaded, &met),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a new configuration over; one that cannot be used leaves the former one in force.
+    fn reload(&self, assigner: &RefCell<Assigner>) -> Result<()> {
+        let reloaded = assigner.borrow_mut().reload(self.loaded);
+        (self.print)(&match reloaded {
+            Ok(()) => configured(true, assigner.borrow().text()),
+            Err(e) => configured(
+                false,
+                format!("the former configuration stays in force: {e}"),
+            ),
+        })
     }
 
     /// The loop.
@@ -377,7 +449,7 @@ impl Service<'_> {
             None => None,
         };
         let consume = || match ring.as_ref().map_or(Ok(()), |ring| ring.consume()) {
-            Ok(()) => Ok(()),
+            Ok(()) => self.look_at_met(),
             Err(e) => Err(failed.take().unwrap_or_else(|| ring_error(&e))),
         };
 
@@ -425,7 +497,10 @@ impl Service<'_> {
                     (Some(Woke::Link), _) => return self.link_gone(),
                     (Some(Woke::Signal), _) => {
                         consume()?;
-                        return Ok(Ended::By(received(signals)));
+                        match (received(signals), self.assigner) {
+                            (Signal::SIGHUP, Some(assigner)) => self.reload(assigner)?,
+                            (signal, _) => return Ok(Ended::By(signal)),
+                        }
                     }
                     (Some(Woke::Pressure), _) if gone => return self.trigger_failed(),
                     (Some(Woke::Pressure), Some(pace)) => {

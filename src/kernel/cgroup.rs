@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -166,6 +167,46 @@ impl Names {
         self.known.replace(all);
         self.known.borrow().get(&id).cloned()
     }
+}
+
+/// The id of the cgroup in a directory; `None` if it has gone.
+pub fn id_of(dir: &Path) -> Option<u64> {
+    fs::metadata(dir).ok().map(|meta| meta.ino())
+}
+
+/// What `name_to_handle_at` makes of a cgroup (`FILEID_KERNFS`): its id.
+#[repr(C)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    id: u64,
+}
+
+/// The directory of a cgroup, without a walk.
+///
+/// # Errors
+/// `ESTALE` if it has gone; `EPERM` without CAP_DAC_READ_SEARCH.
+pub fn by_id(mount: &Path, id: u64) -> io::Result<PathBuf> {
+    let mount = fs::File::open(mount)?;
+    let mut handle = Handle {
+        bytes: 8,
+        kind: 0xfe,
+        id,
+    };
+    // SAFETY: the handle is laid out as the kernel's, and has as many bytes as it says.
+    let fd = unsafe {
+        nix::libc::open_by_handle_at(
+            mount.as_raw_fd(),
+            (&raw mut handle).cast(),
+            nix::libc::O_PATH | nix::libc::O_DIRECTORY | nix::libc::O_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made by the kernel, owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 /// Visits `dir` and all directories below it, parents first, in order of name.

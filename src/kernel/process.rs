@@ -10,6 +10,15 @@ pub fn release() -> String {
         .unwrap_or_else(|_| "unknown".to_owned())
 }
 
+/// Milliseconds since boot, of which only the lower 32 bits are left: no other load of the last
+/// hours began at the same.
+pub fn moment() -> u32 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| {
+        (now.tv_sec() * 1000 + now.tv_nsec() / 1_000_000) as u32
+    })
+}
+
 /// Capability numbers (linux/capability.h).
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;

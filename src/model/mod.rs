@@ -3,9 +3,11 @@
 
 pub mod abi;
 pub mod caps;
+pub mod config;
 pub mod metrics;
 pub mod options;
 pub mod orders;
+pub mod plan;
 pub mod policy;
 pub mod profiles;
 pub mod reason;

@@ -450,6 +450,21 @@ impl Values {
         self.last(option).map(|given| given.value)
     }
 
+    /// The line that gives it, if a file's does.
+    pub fn line_of(&self, option: &Opt) -> Option<usize> {
+        self.last(option)?.line
+    }
+
+    /// These, and where they have none those of `base`, whose lines are of another file.
+    #[must_use]
+    pub fn over(&self, base: &Values) -> Values {
+        let elsewhere = base.0.iter().map(|given| Given {
+            line: None,
+            ..*given
+        });
+        Values(elsewhere.chain(self.0.iter().copied()).collect())
+    }
+
     /// Each option that was given, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Opt, Value)> + '_ {
         OPTIONS

@@ -86,23 +86,7 @@ impl Policy {
         pairs.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in pairs {
             let name = key.get_ref().as_ref();
-            let wrong = |(at, what): Misplaced| mistake(at, format!("{name} {what}"));
-            let at = value.span().start;
-            match (name, value.get_ref()) {
-                ("about", DeValue::String(about)) => policy.about = about.trim().to_owned(),
-                ("about", _) => return Err(wrong((at, "must be a text".to_owned()))),
-                ("rules", _) => {
-                    policy.rules = rules(value).map_err(wrong)?;
-                    policy.rules_line = line(at);
-                }
-                _ => {
-                    let option =
-                        Opt::named(name).ok_or_else(|| mistake(key.span().start, unknown(name)))?;
-                    let text = written(option, value).map_err(wrong)?;
-                    let value = option.parse(&text).map_err(|what| wrong((at, what)))?;
-                    policy.values.add_from(option, value, line(at));
-                }
-            }
+            policy.read_key(name, key.span().start, value, &line)?;
         }
         if policy.rules.iter().next().is_none() {
             return Err(Mistake {
@@ -117,6 +101,42 @@ impl Policy {
             });
         }
         Ok(policy)
+    }
+
+    /// Reads one key of it with its value; `line`: that of a place in the text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn read_key(
+        &mut self,
+        name: &str,
+        at: usize,
+        value: &Spanned<DeValue<'_>>,
+        line: &dyn Fn(usize) -> Option<usize>,
+    ) -> Result<(), Mistake> {
+        let mistake = |at: usize, what: String| Mistake {
+            line: line(at),
+            what,
+        };
+        let wrong = |(at, what): Misplaced| mistake(at, format!("{name} {what}"));
+        let value_at = value.span().start;
+        match (name, value.get_ref()) {
+            ("about", DeValue::String(about)) => self.about = about.trim().to_owned(),
+            ("about", _) => return Err(wrong((value_at, "must be a text".to_owned()))),
+            ("rules", _) => {
+                self.rules = rules(value).map_err(wrong)?;
+                self.rules_line = line(value_at);
+            }
+            _ => {
+                let option = Opt::named(name).ok_or_else(|| mistake(at, unknown(name)))?;
+                let text = written(option, value).map_err(wrong)?;
+                let value = option
+                    .parse(&text)
+                    .map_err(|what| wrong((value_at, what)))?;
+                self.values.add_from(option, value, line(value_at));
+            }
+        }
+        Ok(())
     }
 
     /// Its file in a directory.

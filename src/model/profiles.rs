@@ -13,11 +13,17 @@ use super::rule::Rules;
 pub struct Profiles(Vec<Tunables>);
 
 impl Profiles {
-    /// `first` in slot 0, which those have who were assigned none; it stays there.
-    pub fn new(first: &Tunables) -> Self {
-        let mut slots = vec![Tunables::default(); PROFILES];
+    /// `first` in slot 0, which those have who were assigned none; it stays there.  `after`: the
+    /// generation that ids come after, another one for each load: cgroups that were kept still
+    /// have the ids of the load before.
+    pub fn new(first: &Tunables, after: u32) -> Self {
+        let free = Tunables {
+            pad: after % (u32::MAX / PROFILES as u32) * PROFILES as u32,
+            ..Tunables::default()
+        };
+        let mut slots = vec![free; PROFILES];
         slots[0] = Tunables {
-            id: next(0, 0),
+            id: next(free.pad, 0),
             ..*first
         };
         Profiles(slots)
@@ -104,6 +110,7 @@ pub fn load(profiles: &Profiles, more: &Tunables) -> Load {
         largest_pages: more.largest_pages,
         takes_back: more.takes_back,
         dry_run: 0,
+        announces: 0,
     }
 }
 
@@ -115,6 +122,20 @@ pub fn rules(profiles: &Profiles) -> Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Cgroups that were kept still have the ids of the load before.
+    #[test]
+    fn another_load_gives_other_ids() {
+        let ids = |after| {
+            let mut profiles = Profiles::new(&named("root"), after);
+            let others = profiles.add(&[named("a"), named("b")]).unwrap();
+            [vec![profiles.of(0).id], others].concat()
+        };
+        let mut all: Vec<u32> = [0, 1, 77, u32::MAX - 1].map(ids).concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 12);
+    }
 
     fn named(name: &str) -> Tunables {
         let mut one = Tunables {
@@ -132,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_same_values_have_one_slot() {
-        let mut profiles = Profiles::new(&named("root"));
+        let mut profiles = Profiles::new(&named("root"), 0);
         let ids = profiles
             .add(&[named("a"), named("root"), named("b"), named("a")])
             .unwrap();
@@ -148,7 +169,7 @@ mod tests {
     /// A cgroup that still has the old id must not get what is in its slot now.
     #[test]
     fn a_slot_that_is_given_again_has_another_id() {
-        let mut profiles = Profiles::new(&named("root"));
+        let mut profiles = Profiles::new(&named("root"), 0);
         let old = profiles.add(&[named("a")]).unwrap()[0];
         profiles.keep(&[]);
         assert_eq!(names(&profiles), ["root"]);
@@ -164,7 +185,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_as_slots() {
-        let mut profiles = Profiles::new(&named("root"));
+        let mut profiles = Profiles::new(&named("root"), 0);
         let many: Vec<Tunables> = (0..63).map(|i| named(&format!("p{i}"))).collect();
         assert_eq!(profiles.add(&many).unwrap().len(), 63);
         assert!(profiles.add(&many).is_some(), "they are there");
@@ -188,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_map_comes_back() {
-        let mut profiles = Profiles::new(&named("root"));
+        let mut profiles = Profiles::new(&named("root"), 0);
         assert!(profiles.add(&[named("a")]).is_some());
         let back = Profiles::from_bytes(&profiles.bytes()).unwrap();
         assert_eq!(names(&back), ["root", "a"]);
@@ -197,7 +218,7 @@ mod tests {
 
     #[test]
     fn programs_are_loaded_for_all_of_them() {
-        let mut profiles = Profiles::new(&named("root"));
+        let mut profiles = Profiles::new(&named("root"), 0);
         let other = Tunables {
             rules: 8,
             bind: abi::Bind(2),

@@ -42,6 +42,12 @@ pub enum Line {
         /// Name of the signal that ended it.
         signal: &'static str,
     },
+    /// A configuration was read: it is in force, or the former one stays.
+    Configured {
+        t_ms: u64,
+        in_force: bool,
+        text: String,
+    },
     Detached {
         t_ms: u64,
         #[serde(flatten)]
@@ -189,6 +195,7 @@ impl Line {
                 });
                 format!("{what} detached from {root} ({cause}){setting}")
             }
+            Line::Configured { text, .. } => text.clone(),
             Line::Decision(d) => {
                 let why = match d.reasons.as_slice() {
                     [] => "no rule narrows".to_owned(),
@@ -202,9 +209,10 @@ impl Line {
     /// When it happened.
     fn t_ms(&self) -> u64 {
         match self {
-            Line::Attached { t_ms, .. } | Line::Kept { t_ms, .. } | Line::Detached { t_ms, .. } => {
-                *t_ms
-            }
+            Line::Attached { t_ms, .. }
+            | Line::Configured { t_ms, .. }
+            | Line::Kept { t_ms, .. }
+            | Line::Detached { t_ms, .. } => *t_ms,
             Line::Decision(decision) => decision.t_ms,
         }
     }
@@ -375,6 +383,11 @@ mod tests {
             decision(&event(), "/redis"),
             attached(),
             detached(End::Signal, Some("SIGINT"), None),
+            Line::Configured {
+                t_ms: 1,
+                in_force: true,
+                text: "configuration /e in force".to_owned(),
+            },
         ] {
             let value = serde_json::to_value(&line).unwrap();
             assert_eq!(crate::output::print::undocumented(&value), [""; 0]);

@@ -80,6 +80,8 @@ RULES: dict[str, str] = {
     "errno-kept": "the errno of a refused trigger is the one that is reported",
     "own-policy": "a policy of the user's that cannot be read is not replaced by the one that is built in",
     "gaps-show": "what the kernel would not say shows in status, and in its exit code",
+    "profile-of-ones-own": "a cgroup has the policy that it was assigned, whatever its slot gets later",
+    "last-override": "of the overrides that match a cgroup the last one wins",
 }
 """The rules of the contract that the kernel or the program keeps."""
 

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The configuration's files, `mthp_ext check-config` and `mthp_ext config`.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::cli::{self, ConfigArgs, Directory};
+use crate::errors::{Error, Result};
+use crate::kernel::thp;
+use crate::model::abi::Tunables;
+use crate::model::config::{Config, Place, Problem, Spoils};
+use crate::model::orders::Sizes;
+use crate::model::plan::{self, Plan, Resolved};
+use crate::model::policy::ENDING;
+use crate::output::{print, table};
+
+/// Where a configuration is looked for.
+pub const FILE: &str = "/etc/mthp_ext/config.toml";
+
+/// The directory beside a configuration whose files come after it: `config.d` of `config.toml`.
+fn drop_in_directory(file: &Path) -> PathBuf {
+    file.with_extension("d")
+}
+
+/// The drop-ins of a configuration, in order of name.
+fn drop_ins(file: &Path) -> io::Result<Vec<PathBuf>> {
+    let directory = drop_in_directory(file);
+    let entries = match std::fs::read_dir(&directory) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut found = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    found.retain(|path| path.extension().is_some_and(|ending| ending == ENDING));
+    found.sort();
+    Ok(found)
+}
+
+/// What the files say.  One that cannot be read spoils the whole.
+pub fn read(file: &Path) -> Config {
+    let mut config = Config::default();
+    let wrong = |config: &mut Config, file: &Path, e: &io::Error| {
+        config.problems.push(Problem {
+            place: Place {
+                file: file.to_owned(),
+                line: None,
+            },
+            what: format!("cannot be read: {e}. Name a configuration that you may read"),
+            spoils: Spoils::All,
+        });
+    };
+    let mut files = vec![file.to_owned()];
+    match drop_ins(file) {
+        Ok(more) => files.extend(more),
+        Err(e) => wrong(&mut config, &drop_in_directory(file), &e),
+    }
+    for file in files {
+        match std::fs::read_to_string(&file) {
+            Ok(text) => config.add(&file, &text),
+            Err(e) => wrong(&mut config, &file, &e),
+        }
+    }
+    config
+}
+
+/// What a configuration comes to, and what is wrong with parts of it.
+///
+/// # Errors
+/// All that is wrong, if it cannot be used at all.
+pub fn plan(
+    file: &Path,
+    directory: &Directory,
+    sizes: &Sizes,
+) -> std::result::Result<(Plan, Vec<Problem>), Vec<Problem>> {
+    let find = |name: &str| cli::policy(name, directory).map_err(|e| e.to_string());
+    plan::plan(&read(file), &find, sizes)
+}
+
+/// `check-config`: each mistake on a line of its own.
+///
+/// # Errors
+/// [`Error::Config`] if there are any.
+pub fn check(args: &ConfigArgs) -> Result<()> {
+    let file = args.file();
+    let problems = match plan(file, &args.directory, &thp::sizes_of_this_machine()) {
+        Ok((_, problems)) | Err(problems) => problems,
+    };
+    print::print(&(), false, |(), out| {
+        for problem in &problems {
+            writeln!(out, "{problem}")?;
+        }
+        match problems.is_empty() {
+            true => writeln!(out, "{}: no mistake", file.display()),
+            false => Ok(()),
+        }
+    })?;
+    match problems.len() {
+        0 => Ok(()),
+        count => Err(Error::Config {
+            file: file.to_owned(),
+            what: format!("mistakes: {count}"),
+        }),
+    }
+}
+
+/// One policy: its rules and values, each with its origin.
+fn policy_text(resolved: &Resolved, tunables: &Tunables, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "  policy {}", resolved.policy.name)?;
+    let rules: Vec<&str> = resolved.policy.rules.iter().map(|r| r.name()).collect();
+    let mut rows = Vec::new();
+    if !rules.is_empty() {
+        rows.push([
+            "  rules".to_owned(),
+            rules.join(","),
+            resolved.rules_from.clone(),
+        ]);
+    }
+    for (option, value, origin) in plan::shown(resolved, tunables) {
+        rows.push([format!("  {}", option.name), value, origin]);
+    }
+    table::print(&rows, &(0..0), out)
+}
+
+fn text(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "every cgroup that no override matches")?;
+    policy_text(&plan.root, &plan.tunables, out)?;
+    for one in &plan.overrides {
+        writeln!(out, "\n{} ({})", one.patterns.join(", "), one.place)?;
+        policy_text(&one.resolved, &one.tunables, out)?;
+    }
+    Ok(())
+}
+
+/// `config --show`: the effective values with their origin.
+///
+/// # Errors
+/// [`Error::Config`] if it cannot be used at all.
+pub fn show(args: &ConfigArgs) -> Result<()> {
+    let file = args.file();
+    let made = plan(file, &args.directory, &thp::sizes_of_this_machine());
+    let (plan, problems) = made.map_err(|problems| unusable(file, &problems))?;
+    for problem in &problems {
+        eprintln!("mthp_ext: {problem}; left out");
+    }
+    print::print(&(), false, |(), out| text(&plan, out))
+}
+
+/// The error for a configuration that cannot be used at all.
+pub fn unusable(file: &Path, problems: &[Problem]) -> Error {
+    let first = problems.iter().find(|one| one.spoils == Spoils::All);
+    Error::Config {
+        file: file.to_owned(),
+        what: first.map_or_else(String::new, ToString::to_string),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+
+    /// A configuration with drop-ins, and no policies of the machine's.
+    struct Files {
+        dir: tempfile::TempDir,
+        directory: Directory,
+    }
+
+    impl Files {
+        fn new(main: &str, more: &[(&str, &str)]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("policies")).unwrap();
+            std::fs::create_dir(dir.path().join("config.d")).unwrap();
+            std::fs::write(dir.path().join("config.toml"), main).unwrap();
+            for (name, text) in more {
+                std::fs::write(dir.path().join("config.d").join(name), text).unwrap();
+            }
+            let directory = Directory {
+                policy_dir: Some(dir.path().join("policies")),
+            };
+            Files { dir, directory }
+        }
+
+        fn file(&self) -> PathBuf {
+            self.dir.path().join("config.toml")
+        }
+
+        fn plan(&self) -> std::result::Result<(Plan, Vec<Problem>), Vec<Problem>> {
+            plan(&self.file(), &self.directory, &X86)
+        }
+
+        /// "config.toml:3: what", for each mistake.
+        fn mistakes(&self) -> Vec<String> {
+            let problems = match self.plan() {
+                Ok((_, problems)) | Err(problems) => problems,
+            };
+            let base = format!("{}/", self.dir.path().display());
+            problems
+                .iter()
+                .map(|p| p.to_string().replace(&base, ""))
+                .collect()
+        }
+    }
+
+    fn name(plan: &Plan, path: &str) -> String {
+        plan.matching(path)
+            .map_or_else(|| "-".to_owned(), |one| one.resolved.policy.name.clone())
+    }
+
+    #[test]
+    fn an_empty_configuration_is_the_default_policy() {
+        let (plan, problems) = Files::new("", &[]).plan().unwrap();
+        assert_eq!(problems, []);
+        assert_eq!(plan.root.policy.name, "default");
+        assert_eq!(plan.tunables.min_memory, 8 << 20);
+        assert_eq!(name(&plan, "system.slice/x.service"), "-");
+    }
+
+    #[test]
+    fn the_last_override_that_matches_wins() {
+        let text = "policy = 'default'
+            [[override]]
+            cgroups = ['system.slice/redis*.service', '/kubepods.slice/**']
+            policy = 'database'
+            [[override]]
+            cgroups = 'system.slice/redis-cache.service'
+            policy = 'off'
+            [[override]]
+            cgroups = '*.slice'
+            cap = '64K'";
+        let (plan, problems) = Files::new(text, &[]).plan().unwrap();
+        assert_eq!(problems, []);
+        for (path, expected) in [
+            ("system.slice/redis-7.service", "database"),
+            ("system.slice/redis-cache.service", "off"),
+            ("system.slice/redis/x.service", "-"),
+            ("system.slice/redis-7.service/sub", "-"),
+            ("kubepods.slice", "default+cap"),
+            ("kubepods.slice/a", "database"),
+            ("kubepods.slice/a/b/c", "database"),
+            ("a/system.slice", "-"),
+            ("", "-"),
+        ] {
+            assert_eq!(name(&plan, path), expected, "{path}");
+        }
+        let off = plan.matching("system.slice/redis-cache.service").unwrap();
+        assert_eq!((off.tunables.rules, off.tunables.bind.0), (0, 0));
+        let capped = plan.matching("kubepods.slice").unwrap();
+        assert_eq!(capped.tunables.cap[1], 4);
+        assert_eq!(
+            crate::model::abi::text(&capped.tunables.policy),
+            "default+cap"
+        );
+    }
+
+    #[test]
+    fn drop_ins_come_later_in_the_order_of_their_names() {
+        let files = Files::new(
+            "policy = 'reactive'\n[policies.web]\nbase = 'default'\nmin-memory = '1M'\n",
+            &[
+                (
+                    "20-b.toml",
+                    "policy = 'headroom'\n[[override]]\ncgroups = 'x'\npolicy = 'off'\n",
+                ),
+                (
+                    "10-a.toml",
+                    "policy = 'database'\n[policies.web]\nbase = 'default'\nmin-memory = '2M'\n\
+                     [[override]]\ncgroups = 'x'\npolicy = 'web'\n[[override]]\ncgroups = 'y'\npolicy = 'web'\n",
+                ),
+                ("30-c.bak", "no configuration"),
+            ],
+        );
+        let (plan, problems) = files.plan().unwrap();
+        assert_eq!(problems, []);
+        assert_eq!(plan.root.policy.name, "headroom");
+        assert_eq!(name(&plan, "x"), "off");
+        assert_eq!(plan.matching("y").unwrap().tunables.min_memory, 2 << 20);
+    }
+
+    #[test]
+    fn each_value_has_its_origin() {
+        let text = "policy = 'web'
+[policies.web]
+base = 'small-services'
+rules = ['pressure', 'small', 'sparse', 'room', 'cap']
+sparse-waste = '8M'
+[[override]]
+cgroups = 'db'
+policy = 'web'
+cap = '64K'
+";
+        let files = Files::new(text, &[]);
+        let (plan, problems) = files.plan().unwrap();
+        assert_eq!(problems, []);
+        let mut out = Vec::new();
+        super::text(&plan, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let base = format!("{}/", files.dir.path().display());
+        let out = out.replace(&base, "");
+        let line = |text: &str, name: &str| {
+            let line = text
+                .lines()
+                .find(|line| line.trim_start().starts_with(name));
+            let words: Vec<&str> = line.unwrap().split_whitespace().collect();
+            words.join(" ")
+        };
+        let (root, db) = out.split_once("\ndb (config.toml:").unwrap();
+        assert_eq!(line(root, "threshold"), "threshold 100ms built in");
+        assert_eq!(
+            line(root, "sparse-waste"),
+            "sparse-waste 8M policy web, config.toml:5"
+        );
+        assert_eq!(
+            line(root, "min-memory"),
+            "min-memory 64M policy small-services (built in)"
+        );
+        assert!(
+            line(root, "rules").ends_with(" policy web, config.toml:4"),
+            "{root}"
+        );
+        assert_eq!(line(db, "cap"), "cap 64K override, config.toml:9");
+        assert_eq!(
+            line(db, "sparse-waste"),
+            "sparse-waste 8M policy web, config.toml:5"
+        );
+    }
+
+    /// Each with file and line, all of them at once; what is right is used.
+    #[test]
+    fn one_bad_override_does_not_stop_the_rest() {
+        let text = "[policies.bad]
+base = 'default'
+magic = 1
+window = '1h'
+[[override]]
+cgroups = 'a['
+policy = 'off'
+[[override]]
+cgroups = 'b'
+policy = 'nobody'
+[[override]]
+cgroups = 'c'
+policy = 'bad'
+[[override]]
+cgroups = 'd'
+policy = 'off'
+cap = '64K'
+[[override]]
+cgroups = 'e'
+window = '2s'
+[[override]]
+policy = 'off'
+[[override]]
+cgroups = 'f'
+[[override]]
+cgroups = 'g'
+cap = '5K'
+[[override]]
+cgroups = 'good'
+policy = 'database'
+";
+        let files = Files::new(
+            text,
+            &[("a.toml", "[[override]]\ncgroups = 'h'\nrules = ['cap']\n")],
+        );
+        let (plan, _) = files.plan().unwrap();
+        assert_eq!(plan.overrides.len(), 1);
+        assert_eq!(name(&plan, "good"), "database");
+        let said = files.mistakes();
+        for (place, part) in [
+            ("config.toml:3: ", "'magic' is no option"),
+            ("config.toml:4: ", "window has an unknown unit"),
+            ("config.toml:6: ", "the pattern 'a['"),
+            ("config.toml:8: ", "there is no policy 'nobody'"),
+            (
+                "config.toml:11: ",
+                "policy bad has mistakes (config.toml:1)",
+            ),
+            (
+                "config.toml:17: ",
+                "cap has no effect where the policy is \"off\"",
+            ),
+            ("config.toml:20: ", "window is 1s for all cgroups"),
+            ("config.toml:21: ", "needs cgroups"),
+            ("config.toml:23: ", "needs a policy"),
+            ("config.toml:27: ", "cap has the size '5K'"),
+            ("config.d/a.toml:3: ", "an override has no rules"),
+        ] {
+            let found = said
+                .iter()
+                .any(|s| s.starts_with(place) && s.contains(part));
+            assert!(found, "{place}{part}: {said:#?}");
+        }
+        assert_eq!(said.len(), 11, "{said:#?}");
+    }
+
+    #[test]
+    fn what_spoils_the_whole_is_refused() {
+        for (text, place) in [
+            ("policy = 1", "config.toml:1: policy must be a text"),
+            ("\npolicy = 'nobody'", "config.toml:2: there is no policy"),
+            ("magic = 1", "config.toml:1: 'magic' is no key"),
+            ("policy = ", "config.toml:1: "),
+            (
+                "policy = 'a'\n[policies.a]\nbase = 'a2'\n[policies.a2]\nbase = 'a'",
+                "config.toml:",
+            ),
+            (
+                "policy = 'a'\n[policies.a]\nthreshold = '2s'\nbase = 'default'",
+                "config.toml:3: threshold",
+            ),
+        ] {
+            let files = Files::new(text, &[]);
+            let problems = files.plan().map(|_| ()).unwrap_err();
+            let said = files.mistakes();
+            assert!(said.iter().any(|s| s.starts_with(place)), "{said:?}");
+            let error = unusable(&files.file(), &problems);
+            assert_eq!(error.code(), 2);
+            assert!(error.to_string().contains("config.toml:"), "{error}");
+        }
+        let missing = Path::new("/proc/none/config.toml");
+        let (_dir, directory) = (tempfile::tempdir().unwrap(), Directory::default());
+        assert!(plan(missing, &directory, &X86).is_err());
+    }
+
+    /// One scan serves all, so all have the window of the root's.
+    #[test]
+    fn the_window_is_that_of_the_root() {
+        let text = "policy = 'slow'\n[policies.slow]\nbase = 'default'\nwindow = '4s'\n\
+                    [[override]]\ncgroups = 'a'\npolicy = 'reactive'\n";
+        let (plan, problems) = Files::new(text, &[]).plan().unwrap();
+        assert_eq!(problems, []);
+        assert_eq!(
+            plan.matching("a").unwrap().tunables.window_ns,
+            4_000_000_000
+        );
+    }
+}

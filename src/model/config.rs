@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The configuration: which policy has the root, which cgroups have others.  Made of files; each
+//! mistake has its place.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use globset::{Glob, GlobBuilder};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::options::Values;
+use super::policy::{Mistake, Policy};
+
+/// The policy of cgroups that nothing is narrowed for.
+pub const OFF: &str = "off";
+
+/// A line of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// From 1; `None`: no line of it is to blame.
+    pub line: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        match self.line {
+            Some(line) => write!(f, ":{line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a mistake spoils.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoils {
+    /// The whole configuration.
+    All,
+    /// A policy of its own, and who uses it.
+    Policy,
+    /// One override.
+    Override,
+}
+
+/// A mistake of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub place: Place,
+    /// In words, with the remedy.
+    pub what: String,
+    /// What it spoils.
+    pub spoils: Spoils,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+/// A policy of the configuration's own.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Rules and values that it gives itself.
+    pub policy: Policy,
+    /// The policy that has the others.
+    pub base: Option<String>,
+    /// Where it begins.
+    pub place: Place,
+    /// It has mistakes, and may not be used.
+    pub broken: bool,
+}
+
+/// Some cgroups, and the policy that they have.
+#[derive(Clone, Debug)]
+pub struct Override {
+    /// Of the cgroups' paths below the mount.
+    pub patterns: Vec<Glob>,
+    /// Its policy; `None`: that of the root, with other values.
+    pub policy: Option<String>,
+    /// Values that come before the policy's.
+    pub values: Values,
+    /// Where it begins.
+    pub place: Place,
+    /// It has mistakes, and is left out.
+    pub broken: bool,
+}
+
+/// What the files say together.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The policy of the root, and where that is said.
+    pub policy: Option<(String, Place)>,
+    /// Policies of its own.
+    pub policies: Vec<Own>,
+    /// In the order of the files: the last one that matches wins.
+    pub overrides: Vec<Override>,
+    /// All that is wrong with them.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads one file.
+struct Reader<'a> {
+    file: &'a Path,
+    text: &'a str,
+    config: &'a mut Config,
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+/// Key and value of a table, in the order of the text.
+fn in_order<'t, 'd>(table: &'t DeTable<'d>) -> Vec<(&'t str, usize, &'t Value<'d>)> {
+    let mut pairs: Vec<_> = table
+        .iter()
+        .map(|(key, value)| (key.get_ref().as_ref(), key.span().start, value))
+        .collect();
+    pairs.sort_by_key(|(_, at, _)| *at);
+    pairs
+}
+
+impl Config {
+    /// Adds what a file says: its values come before those of files added earlier.
+    pub fn add(&mut self, file: &Path, text: &str) {
+        let mut reader = Reader {
+            file,
+            text,
+            config: self,
+        };
+        match DeTable::parse(text) {
+            Ok(table) => reader.top(table.get_ref()),
+            Err(e) => {
+                let at = e.span().map_or(0, |span| span.start);
+                reader.wrong(at, e.message().to_owned(), Spoils::All);
+            }
+        }
+    }
+
+    /// A policy of its own.
+    pub fn own(&self, name: &str) -> Option<&Own> {
+        self.policies.iter().find(|own| own.policy.name == name)
+    }
+}
+
+impl Reader<'_> {
+    fn line(&self, at: usize) -> Option<usize> {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        Some(before.iter().filter(|byte| **byte == b'\n').count() + 1)
+    }
+
+    fn place(&self, at: usize) -> Place {
+        Place {
+            file: self.file.to_owned(),
+            line: self.line(at),
+        }
+    }
+
+    fn wrong(&mut self, at: usize, what: String, spoils: Spoils) {
+        let place = self.place(at);
+        self.config.problems.push(Problem {
+            place,
+            what,
+            spoils,
+        });
+    }
+
+    fn mistaken(&mut self, mistake: Mistake, spoils: Spoils) {
+        let place = Place {
+            file: self.file.to_owned(),
+            line: mistake.line,
+        };
+        self.config.problems.push(Problem {
+            place,
+            what: mistake.what,
+            spoils,
+        });
+    }
+
+    fn top(&mut self, table: &DeTable<'_>) {
+        for (key, at, value) in in_order(table) {
+            match (key, value.get_ref()) {
+                ("policy", DeValue::String(name)) => {
+                    self.config.policy = Some((name.to_string(), self.place(at)));
+                }
+                ("policy", _) => self.wrong(
+                    at,
+                    "policy must be a text: the name of a policy, its file, or \"off\"".to_owned(),
+                    Spoils::All,
+                ),
+                ("policies", DeValue::Table(policies)) => {
+                    for (name, at, value) in in_order(policies) {
+                        self.own(name, at, value);
+                    }
+                }
+                ("policies", _) => self.wrong(
+                    at,
+                    "policies must be tables: write [policies.NAME]".to_owned(),
+                    Spoils::All,
+                ),
+                ("override", DeValue::Array(overrides)) => {
+                    for one in overrides.iter() {
+                        self.one_override(one);
+                    }
+                }
+                ("override", _) => self.wrong(
+                    at,
+                    "override must be a list of tables: write [[override]]".to_owned(),
+                    Spoils::All,
+                ),
+                _ => self.wrong(
+                    at,
+                    format!(
+                        "'{key}' is no key of a configuration: there are policy, [policies.NAME] \
+                         and [[override]]"
+                    ),
+                    Spoils::All,
+                ),
+            }
+        }
+    }
+
+    fn own(&mut self, name: &str, at: usize, value: &Value<'_>) {
+        let before = self.config.problems.len();
+        let mut own = Own {
+            policy: Policy {
+                name: name.to_owned(),
+                file: Some(self.file.to_owned()),
+                ..Policy::default()
+            },
+            base: None,
+            place: self.place(at),
+            broken: false,
+        };
+        if name == OFF {
+            let what = format!("'{OFF}' is what narrows nothing: give the policy another name");
+            self.wrong(at, what, Spoils::Policy);
+        }
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                for (key, at, value) in in_order(table) {
+                    match (key, value.get_ref()) {
+                        ("base", DeValue::String(base)) => own.base = Some(base.to_string()),
+                        ("base", _) => {
+                            let what = "base must be a text: the name of a policy, or its file";
+                            self.wrong(at, what.to_owned(), Spoils::Policy);
+                        }
+                        _ => self.key(&mut own.policy, key, at, value, Spoils::Policy),
+                    }
+                }
+            }
+            _ => self.wrong(
+                at,
+                format!("write [policies.{name}], and below it its keys"),
+                Spoils::Policy,
+            ),
+        }
+        if own.base.is_none() && own.policy.rules_line.is_none() {
+            let what = format!("policy {name} has no rules: give rules, or a base that has them");
+            self.wrong(at, what, Spoils::Policy);
+        }
+        own.broken = self.config.problems.len() > before;
+        // That of a later file is in the place of the earlier one.
+        self.config.policies.retain(|own| own.policy.name != name);
+        self.config.policies.push(own);
+    }
+
+    fn key(
+        &mut self,
+        policy: &mut Policy,
+        key: &str,
+        at: usize,
+        value: &Value<'_>,
+        spoils: Spoils,
+    ) {
+        let read = policy.read_key(key, at, value, &|at| self.line(at));
+        if let Err(mistake) = read {
+            self.mistaken(mistake, spoils);
+        }
+    }
+
+    fn one_override(&mut self, value: &Value<'_>) {
+        let (at, spoils) = (value.span().start, Spoils::Override);
+        let before = self.config.problems.len();
+        let mut one = Override {
+            patterns: Vec::new(),
+            policy: None,
+            values: Values::default(),
+            place: self.place(at),
+            broken: false,
+        };
+        let DeValue::Table(table) = value.get_ref() else {
+            let what = "override must be a table: write [[override]]".to_owned();
+            return self.wrong(at, what, spoils);
+        };
+        let mut values = Policy::default();
+        for (key, at, value) in in_order(table) {
+            match (key, value.get_ref()) {
+                ("cgroups", DeValue::String(pattern)) => {
+                    self.pattern(&mut one, at, pattern);
+                }
+                ("cgroups", DeValue::Array(patterns)) => {
+                    for item in patterns.iter() {
+                        let at = item.span().start;
+                        match item.get_ref() {
+                            DeValue::String(pattern) => self.pattern(&mut one, at, pattern),
+                            _ => self.wrong(at, PATTERNS.to_owned(), spoils),
+                        }
+                    }
+                }
+                ("cgroups", _) => self.wrong(at, PATTERNS.to_owned(), spoils),
+                ("policy", DeValue::String(name)) => one.policy = Some(name.to_string()),
+                ("policy", _) => {
+                    let what = "policy must be a text: a name, a file, or \"off\"";
+                    self.wrong(at, what.to_owned(), spoils);
+                }
+                ("about" | "rules" | "base", _) => {
+                    let what = format!(
+                        "an override has no {key}: make a policy of it, [policies.NAME], and \
+                         name that here"
+                    );
+                    self.wrong(at, what, spoils);
+                }
+                _ => self.key(&mut values, key, at, value, spoils),
+            }
+        }
+        one.values = values.values;
+        let intact = self.config.problems.len() == before;
+        if intact && one.patterns.is_empty() {
+            let what = "an override needs cgroups: give a list of path patterns";
+            self.wrong(at, what.to_owned(), spoils);
+        }
+        if intact && one.policy.is_none() && one.values.iter().next().is_none() {
+            let what = "an override needs a policy, or values of options: it changes nothing";
+            self.wrong(at, what.to_owned(), spoils);
+        }
+        one.broken = self.config.problems.len() > before;
+        self.config.overrides.push(one);
+    }
+
+    fn pattern(&mut self, one: &mut Override, at: usize, pattern: &str) {
+        match glob(pattern) {
+            Ok(glob) => one.patterns.push(glob),
+            Err(what) => self.wrong(at, what, Spoils::Override),
+        }
+    }
+}
+
+const PATTERNS: &str = "cgroups must be a path pattern, or a list of them";
+
+/// A pattern of paths below the mount: `*` and `?` match no slash, `**` does.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn glob(pattern: &str) -> Result<Glob, String> {
+    let relative = pattern.trim_matches('/');
+    if relative.is_empty() {
+        return Err(format!(
+            "the pattern '{pattern}' is the root's: its policy is the key policy, at the top"
+        ));
+    }
+    let built = GlobBuilder::new(relative)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build();
+    built.map_err(|e| {
+        format!(
+            "the pattern '{pattern}' cannot be read: {}. `*` and `?` match within a name, `**` \
+             any number of names, [a-z] one of these; a backslash takes their meaning away",
+            e.kind()
+        )
+    })
+}
