@@ -157,4 +157,29 @@ mod tests {
             assert!(!metric.help.ends_with('.'), "{}", metric.help);
         }
     }
+
+    /// An alert on a metric that is called otherwise by now would be silent for ever.
+    #[test]
+    fn alerts_and_pages_name_metrics_that_there_are() {
+        let names: Vec<String> = METRICS.iter().map(|metric| metric.name()).collect();
+        for (text, least) in [
+            (
+                include_str!("../../packaging/prometheus/mthp_ext.rules.yml"),
+                3,
+            ),
+            (
+                include_str!("../../packaging/prometheus/mthp_ext.tests.yml"),
+                3,
+            ),
+            (include_str!("../../docs/operations.md"), 4),
+        ] {
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let prefix = format!("{PREFIX}_");
+            let named: Vec<&str> = words.filter(|word| word.starts_with(&prefix)).collect();
+            assert!(named.len() >= least, "{named:?}");
+            for name in named {
+                assert!(names.iter().any(|known| known == name), "{name}");
+            }
+        }
+    }
 }
