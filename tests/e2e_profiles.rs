@@ -44,7 +44,7 @@ struct Serving {
 impl Serving {
     fn new(root: &Group, first: &Tunables) -> Self {
         let carrier = Carrier::probe().unwrap();
-        let profiles = Profiles::new(first);
+        let profiles = Profiles::new(first, 0);
         let load = profiles::load(&profiles, first);
         let loaded = Loaded::attach(
             Programs::read(None).unwrap(),
@@ -52,6 +52,7 @@ impl Serving {
             true,
             &carrier,
             &Cgroup::open(&root.path).unwrap(),
+            false,
         );
         Serving {
             loaded: loaded.unwrap(),
