@@ -325,7 +325,7 @@ fn without_a_bpf_file_system_nothing_is_kept() {
     drop(free);
     let none: Option<&str> = None;
     mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none).unwrap();
-    assert_eq!(code, 15, "{message}");
+    assert_eq!(code, 16, "{message}");
     assert!(message.contains("mount -t bpf"), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
     assert_eq!(pinned, false, "all else works without");

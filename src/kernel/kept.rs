@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Policies that outlive their daemon: pinned in the BPF file system, in a directory for each
-//! cgroup.  Its lock belongs to the daemon that runs the policy, and ends with it.
+//! cgroup.  An entry in it names the daemon that runs the policy.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::kill;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use nix::unistd::Pid;
 
 use super::cgroup::Cgroup;
 use super::{carrier, links};
@@ -40,10 +41,53 @@ fn storage() -> String {
 /// quarter of that it is believed unseen.
 pub const WINDOWS: u64 = 16;
 
-/// The directory of a cgroup's policy, locked.
+/// The directory of a cgroup's policy, with this process as its owner.
 pub struct Place {
     path: PathBuf,
-    _lock: Flock<File>,
+}
+
+/// How the entry begins that names the owner.  A file system for BPF objects has no files to be
+/// locked, so this is an empty directory.
+const OWNER: &str = "owner-";
+
+/// The entry of this process.
+fn mine() -> String {
+    let pid = std::process::id();
+    format!("{OWNER}{pid}-{}", began(pid).unwrap_or_default())
+}
+
+/// When a process began, in the kernel's ticks: another one of the same number began later.
+fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After its name, which may hold anything, the 20th.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Does the process of such an entry live?  One that may not be looked at is taken for it.
+fn lives(owner: &str) -> bool {
+    let name = owner
+        .strip_prefix(OWNER)
+        .and_then(|name| name.split_once('-'));
+    let Some((pid, then)) = name else {
+        return false;
+    };
+    let (Ok(pid), Ok(then)) = (pid.parse::<u32>(), then.parse::<u64>()) else {
+        return false;
+    };
+    let there = i32::try_from(pid).map(|pid| kill(Pid::from_raw(pid), None));
+    if there == Ok(Err(Errno::ESRCH)) {
+        return false;
+    }
+    began(pid).is_none_or(|now| now == then)
+}
+
+/// The names in a directory.
+fn names(path: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(path)?;
+    entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
@@ -102,7 +146,7 @@ impl Place {
     /// # Errors
     /// [`Error::Running`] if another process runs it.
     pub fn left(root: &Cgroup) -> Result<Option<Self>> {
-        Self::lock(&Self::path_of(root))
+        Self::claim(&Self::path_of(root))
     }
 
     /// The same, made if there is none.
@@ -113,16 +157,30 @@ impl Place {
         if !statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
             return Err(Error::NoBpffs { path: BPFFS.into() });
         }
+        if let Some(place) = Self::find(root)? {
+            return Ok(place);
+        }
         let path = Self::path_of(root);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .context(|| format!("making {}", path.display()))?;
-        match Self::find(root)? {
-            Some(place) => Ok(place),
-            None => Err(io::Error::from(ErrorKind::NotFound))
-                .context(|| format!("locking {}", path.display())),
+        // With its owner from the first moment on: made beside, then put there.
+        let new = Path::new(DIRECTORY).join(format!("new-{}", std::process::id()));
+        let made = || -> io::Result<()> {
+            let mut builder = fs::DirBuilder::new();
+            builder
+                .recursive(true)
+                .mode(0o700)
+                .create(new.join(mine()))?;
+            fs::rename(&new, &path).inspect_err(|_| {
+                let _ = fs::remove_dir(new.join(mine()));
+                let _ = fs::remove_dir(&new);
+            })
+        };
+        match made() {
+            Ok(()) => Ok(Place { path }),
+            // Another one came first.
+            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Err(Error::AlreadyAttached {
+                path: root.path.clone(),
+            }),
+            Err(e) => Err(e).context(|| format!("making {}", path.display())),
         }
     }
 
@@ -134,28 +192,30 @@ impl Place {
         let paths = directories().context(|| format!("listing {DIRECTORY}"))?;
         Ok(paths
             .iter()
-            .filter_map(|path| Self::lock(path).transpose())
+            .filter_map(|path| Self::claim(path).transpose())
             .collect())
     }
 
     /// `None` if there is no such directory.
-    fn lock(path: &Path) -> Result<Option<Self>> {
-        let what = || format!("locking {}", path.display());
-        let Some(directory) = unless_missing(File::open(path)).context(what)? else {
+    fn claim(path: &Path) -> Result<Option<Self>> {
+        let what = || format!("claiming {}", path.display());
+        let Some(names) = unless_missing(names(path)).context(what)? else {
             return Ok(None);
         };
-        let inode = directory.metadata().context(what)?.ino();
-        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
-            // Removed, or made again, while it was being locked.
-            Ok(_) if !fs::metadata(path).is_ok_and(|now| now.ino() == inode) => Ok(None),
-            Ok(lock) => Ok(Some(Place {
-                path: path.to_owned(),
-                _lock: lock,
-            })),
-            Err((_, Errno::EWOULDBLOCK)) => Err(Error::Running {
-                path: path.to_owned(),
-            }),
-            Err((_, errno)) => Err(errno).context(what),
+        let path = path.to_owned();
+        let owner = names.iter().find(|name| name.starts_with(OWNER));
+        let Some(owner) = owner else {
+            // Somebody is removing it, or was killed over that.
+            return Ok(Some(Place { path }));
+        };
+        if owner != &mine() && lives(owner) {
+            return Err(Error::Running { path });
+        }
+        // Of two that find it without an owner, one finds the old name gone.
+        match fs::rename(path.join(owner), path.join(mine())) {
+            Ok(()) => Ok(Some(Place { path })),
+            Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::Running { path }),
+            Err(e) => Err(e).context(what),
         }
     }
 
@@ -218,8 +278,14 @@ impl Place {
     /// If one cannot be removed.
     pub fn remove(self) -> Result<()> {
         let removed = || -> io::Result<()> {
-            for entry in fs::read_dir(&self.path)? {
-                fs::remove_file(entry?.path())?;
+            let (owners, pins): (Vec<_>, Vec<_>) = names(&self.path)?
+                .into_iter()
+                .partition(|name| name.starts_with(OWNER));
+            for name in pins {
+                fs::remove_file(self.path.join(name))?;
+            }
+            for name in owners {
+                fs::remove_dir(self.path.join(name))?;
             }
             fs::remove_dir(&self.path)?;
             match fs::remove_dir(DIRECTORY) {
@@ -271,4 +337,21 @@ pub fn links() -> Result<Vec<u32>> {
         Ok(ids)
     };
     ids().context(|| format!("looking for pinned policies in {DIRECTORY}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_lives_as_long_as_its_process() {
+        assert!(lives(&mine()));
+        let pid = std::process::id();
+        assert!(!lives(&format!("{OWNER}{pid}-1")), "it began later");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (pid, then) = (child.id(), began(child.id()).unwrap());
+        child.wait().unwrap();
+        assert!(!lives(&format!("{OWNER}{pid}-{then}")));
+        assert!(!lives("owner-x"));
+    }
 }
