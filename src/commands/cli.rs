@@ -122,7 +122,7 @@ pub struct ConfigArgs {
 pub struct ShowArgs {
     /// Print the effective values with their origin
     #[arg(long, required = true)]
-    show: bool,
+    pub show: bool,
 
     /// Which.
     #[command(flatten)]
