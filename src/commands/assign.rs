@@ -40,6 +40,8 @@ pub struct Assigner {
     looked_at: usize,
     /// The programs can have these rules and no others.
     rules: Rules,
+    /// And what these bind besides.
+    bind: u32,
     /// Parts that are left out.
     pub problems: Vec<Problem>,
 }
@@ -77,6 +79,7 @@ impl Assigner {
             root: root.clone(),
             takes_back: takes_back.into(),
             rules: Rule::ALL.into_iter().filter(possible).collect(),
+            bind: all.iter().fold(0, |bind, one| bind | one.bind.0),
             plan,
             profiles,
             ids,
@@ -105,7 +108,8 @@ impl Assigner {
     pub fn load(&self) -> Load {
         let any = Tunables {
             rules: self.rules.0,
-            bind: Bind(Bind::MTHP_BIND_ADVISED.0 | Bind::MTHP_BIND_COLLAPSE.0),
+            // What only some bind besides takes the verifier twice the time.
+            bind: Bind(0),
             ..*self.profiles.of(0)
         };
         Load {
@@ -201,6 +205,11 @@ impl Assigner {
         if all.iter().any(|one| one.rules & !self.rules.0 != 0) {
             return Err(refused(
                 "it has rules that need PSI, which was off at the start",
+            ));
+        }
+        if all.iter().any(|one| one.bind.0 & !self.bind != 0) {
+            return Err(refused(
+                "it binds what none of the policies at the start did",
             ));
         }
         let mut profiles = self.profiles.clone();

@@ -188,7 +188,7 @@ pub struct ConfigArgs {
 pub struct ShowArgs {
     /// Print the effective values with their origin
     #[arg(long, required = true)]
-    show: bool,
+    pub show: bool,
 
     /// Which.
     #[command(flatten)]
