@@ -220,10 +220,16 @@ impl Assigner {
         };
         set(&profiles)?;
         self.profiles = profiles;
-        self.plan = plan;
-        self.ids = ids;
+        let plan = std::mem::replace(&mut self.plan, plan);
+        let ids = std::mem::replace(&mut self.ids, ids);
+        if let Err(error) = self.assign_all(loaded) {
+            // Those that have changed over change back, as far as the kernel lets them.
+            self.plan = plan;
+            self.ids = ids;
+            let _ = self.assign_all(loaded);
+            return Err(error);
+        }
         self.problems = problems;
-        self.assign_all(loaded)?;
         self.profiles.keep(&self.ids);
         set(&self.profiles)
     }

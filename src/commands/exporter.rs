@@ -332,7 +332,10 @@ impl Exporter {
         for address in addresses {
             exporter
                 .add(address)
-                .context(|| format!("listening for --metrics {address}"))?;
+                .context(|| format!(
+                    "listening for --metrics {address} (another process may have it, or a sandbox forbid it: \
+                     name another address, or leave --metrics out)"
+                ))?;
         }
         Ok(exporter)
     }

@@ -102,8 +102,15 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let configuration = args.configuration()?;
     let (policy, mut tunables) = match &configuration {
         Some(file) => {
-            let (plan, _) = config::plan(file, &args.directory, &sizes)
+            let (plan, problems) = config::plan(file, &args.directory, &sizes)
                 .map_err(|problems| config::unusable(file, &problems))?;
+            // `run` leaves out what has a mistake, and says so.
+            if let (true, Some(first)) = (args.check, problems.first()) {
+                return Err(Error::Config {
+                    file: file.clone(),
+                    what: first.to_string(),
+                });
+            }
             (Some(plan.root.policy), plan.tunables)
         }
         None => args.resolve(&sizes, programs.tunable())?,
@@ -188,49 +195,54 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let names = Names::new(&root.mount);
     let at = names.of_path(&root.path);
-    let link_id = loaded.link_id()?;
-    let thp = Thp::of_this_machine();
-    print(&Line::Attached {
-        t_ms: now_ms(),
-        what: what.clone(),
-        root: at.clone(),
-        cgroup_id: root.id,
-        link_id,
-        load_ms: u64::try_from(loaded.load_time.as_millis()).unwrap_or(u64::MAX),
-        setting: thp.text(),
-        thp: thp.enabled,
-    })?;
+    let explain = loaded.take_explain();
+    // Whatever fails from here on, the policy is detached below.
+    let begin = || -> Result<Ended> {
+        let link_id = loaded.link_id()?;
+        let thp = Thp::of_this_machine();
+        print(&Line::Attached {
+            t_ms: now_ms(),
+            what: what.clone(),
+            root: at.clone(),
+            cgroup_id: root.id,
+            link_id,
+            load_ms: u64::try_from(loaded.load_time.as_millis()).unwrap_or(u64::MAX),
+            setting: thp.text(),
+            thp: thp.enabled,
+        })?;
 
-    let counters = Arc::new(Counters::default());
-    exporter.serve(exporter::Source {
-        policy: title.clone(),
-        root: root.path.clone(),
-        mount: root.mount.clone(),
-        sizes,
-        explain: loaded.take_explain(),
-        counters: counters.clone(),
-    })?;
-    if let Some(assigner) = &assigner {
-        assigner.borrow_mut().assign_all(&loaded)?;
-        print(&configured(true, assigner.borrow().text()))?;
-    }
+        let counters = Arc::new(Counters::default());
+        exporter.serve(exporter::Source {
+            policy: title.clone(),
+            root: root.path.clone(),
+            mount: root.mount.clone(),
+            sizes,
+            explain,
+            counters: counters.clone(),
+        })?;
+        if let Some(assigner) = &assigner {
+            assigner.borrow_mut().assign_all(&loaded)?;
+            print(&configured(true, assigner.borrow().text()))?;
+        }
 
-    let service = Service {
-        counters: &counters,
-        assigner: assigner.as_ref(),
-        met: RefCell::default(),
-        policy: &title,
-        tunables: &tunables,
-        profiles: &profiles,
-        sizes: &sizes,
-        root: &root,
-        names: &names,
-        loaded: &loaded,
-        print: &print,
-        manager: &manager,
-        status: format!("policy {title} attached to {at} (link {link_id})"),
+        let service = Service {
+            counters: &counters,
+            assigner: assigner.as_ref(),
+            met: RefCell::default(),
+            policy: &title,
+            tunables: &tunables,
+            profiles: &profiles,
+            sizes: &sizes,
+            root: &root,
+            names: &names,
+            loaded: &loaded,
+            print: &print,
+            manager: &manager,
+            status: format!("policy {title} attached to {at} (link {link_id})"),
+        };
+        service.serve(trigger.as_ref(), &signals)
     };
-    let end = service.serve(trigger.as_ref(), &signals);
+    let end = begin();
     manager.stopping();
     if let (true, Ok(Ended::By(signal))) = (keep, &end) {
         return print(&Line::Kept {
@@ -499,6 +511,14 @@ impl Service<'_> {
                         consume()?;
                         match (received(signals), self.assigner) {
                             (Signal::SIGHUP, Some(assigner)) => self.reload(assigner)?,
+                            // Without a service manager it is the end of a terminal.
+                            (Signal::SIGHUP, None) if self.manager.pulse().is_some() => {
+                                (self.print)(&configured(
+                                    false,
+                                    "no configuration was read at the start: restart to use one"
+                                        .to_owned(),
+                                ))?;
+                            }
                             (signal, _) => return Ok(Ended::By(signal)),
                         }
                     }

@@ -220,6 +220,15 @@ impl Loaded {
             true => Some(Place::make(root)?),
             false => Place::find(root)?,
         };
+        if let (1.., Some(place)) = (values.0.dry_run, &place) {
+            if place.link()?.is_some() {
+                return Err(Error::Usage(format!(
+                    "{}: a policy is kept here, and a dry run would end it: run `mthp_ext detach` first, \
+                     or choose another --root.",
+                    root.path.display()
+                )));
+            }
+        }
         let attached = Self::attach_at(
             programs,
             values,
@@ -483,6 +492,16 @@ fn why_not(own: Option<&Path>, source: libbpf_rs::Error, log: &str) -> Error {
             what: "load BPF programs".to_owned(),
         };
     }
+    if matches!(
+        source.kind(),
+        ErrorKind::OutOfMemory | ErrorKind::WouldBlock
+    ) {
+        return Error::System {
+            what: "loading the policy's programs, for which memory is short: start it again"
+                .to_owned(),
+            source: io::Error::other(source.to_string()),
+        };
+    }
     let log = if log.is_empty() {
         String::new()
     } else {
@@ -708,7 +727,8 @@ mod tests {
         let verifier = "R1 invalid mem access\nprocessed 12 insns (limit 1000000)\n";
         assert_eq!(code(Errno::EPERM, ""), 4);
         assert_eq!(code(Errno::EACCES, verifier), 13);
-        assert_eq!(code(Errno::ENOMEM, ""), 13);
+        // Another start may find memory.
+        assert_eq!(code(Errno::ENOMEM, ""), 1);
     }
 
     /// The kernel was not asked yet: it can neither refuse it nor lack a privilege.
