@@ -218,7 +218,7 @@ struct mthp_cgroup {
 	__u32 sparse;		/* 1: the process sampled last uses little of what it spans */
 	__u32 unlimited;	/* 1: no limit was on the path when last sampled */
 	__u32 profile;		/* id; one that is not in its slot any more: look for it above */
-	__u32 assigned;		/* 1: profile is its own, and not taken over from above */
+	__u32 assigned;		/* id of the profile that it was assigned; 0, or one that is gone: none */
 	__u32 announced;	/* 1: user space knows of it */
 	__u32 pad;
 	/* The decision last reported, and the limit on how often that is. */

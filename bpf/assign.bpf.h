@@ -24,7 +24,7 @@ static __noinline int mthp_forget_below(struct cgroup *cgrp)
 	bpf_rcu_read_lock();
 	bpf_for_each(css, css, &cgrp->self, BPF_CGROUP_ITER_DESCENDANTS_PRE) {
 		state = bpf_cgrp_storage_get(&mthp_cgroups, css->cgroup, 0, 0);
-		if (state && !state->assigned)
+		if (state && !mthp_is_profile(state->assigned))
 			state->profile = 0;
 	}
 	bpf_rcu_read_unlock();
@@ -45,7 +45,7 @@ int mthp_assign(struct mthp_assignment *a)
 	if (!state)
 		state = mthp_adopt(cgrp);
 	if (state) {
-		state->assigned = a->profile != 0;
+		state->assigned = a->profile;
 		state->profile = a->profile;
 		mthp_forget_below(cgrp);
 		a->done = 1;

@@ -78,7 +78,8 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 
 	if (!cache) {
 		state->cache_bytes = 0;
-		state->dropped_bytes = MTHP_NO_LIMIT;
+		/* Those below may count it: none beyond what is free here is credited to them. */
+		state->dropped_bytes = below;
 		state->cache_beyond = 0;
 	}
 	if (!state->populated) {
@@ -153,8 +154,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	}
 	mthp_announce(cgrp, state);
 	/* A request may have looked above while somebody assigned. */
-	if (!state->assigned)
-		mthp_follow(cgrp);
+	mthp_follow(cgrp);
 	t = mthp_profile_of(cgrp, state);
 
 	if (bpf_cgroup_flush_stats(cgrp)) {
@@ -173,7 +173,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	state->scanned_ns = now;
 
 	state->machine_bytes = mthp_scanned_machine(cgrp, t);
-	if (mthp_has(t, MTHP_RULE(ROOM))) {
+	if (mthp_load()->rules & MTHP_RULE(ROOM)) {
 		below = mthp_below_limits(cgrp);
 		state->unlimited = below == MTHP_NO_LIMIT;
 	}

@@ -64,9 +64,20 @@ __noinline __u32 mthp_follow(struct cgroup *cgrp __arg_trusted)
 {
 	struct mthp_cgroup *state;
 	struct cgroup *up;
-	__u32 id = 0;
+	__u32 was = 0, id = 0;
 	int level;
 
+	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	if (state) {
+		was = state->profile;
+		id = state->assigned;
+	}
+	/* It lost what it was assigned to a request that looked above meanwhile. */
+	if (mthp_is_profile(id)) {
+		state->profile = id;
+		return id;
+	}
+	id = 0;
 	for (level = cgrp->level - 1; level >= 0 && level < MTHP_MAX_DEPTH; level--) {
 		up = bpf_cgroup_ancestor(cgrp, level);
 		if (!up)
@@ -82,8 +93,9 @@ __noinline __u32 mthp_follow(struct cgroup *cgrp __arg_trusted)
 	if (!id)
 		id = mthp_profiles[0].id;
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
+	/* Not over what somebody has assigned since. */
 	if (state)
-		state->profile = id;
+		__sync_val_compare_and_swap(&state->profile, was, id);
 	return id;
 }
 

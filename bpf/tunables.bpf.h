@@ -17,7 +17,8 @@ const volatile struct mthp_load mthp_constants SEC(".rodata.mthp") = {
 
 /*
  * The profiles.  Slot 0 has the policy of those who were assigned none: it never changes.  The
- * others come and go while the programs run: its id is written last, and taken away first.
+ * others come and go while the programs run: one that comes is assigned to nobody before all
+ * of it is written.
  */
 struct mthp_tunables mthp_profiles[MTHP_PROFILES] SEC(".data.mthp") = {};
 

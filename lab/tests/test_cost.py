@@ -109,7 +109,7 @@ class Gates(unittest.TestCase):
 
     def test_calls(self) -> None:
         self.assertEqual(self.failing(figures()), [])
-        self.assertEqual(len(self.failing(figures(default=7251))), 2)
+        self.assertEqual(len(self.failing(figures(default=7301))), 2)
         self.assertEqual(len(self.failing(figures(empty=7051))), 1)
         self.assertEqual(len(self.failing(figures(calls=101))), 1)
         self.assertEqual(self.failing(figures(vain=1)), ["calls per fault of 4 KiB that no folio fits, depth 4"])

@@ -2,7 +2,7 @@
 //! The configuration of a running policy: gives cgroups the profiles of their overrides, those
 //! made later too, and takes a new configuration over while requests go on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -139,16 +139,20 @@ impl Assigner {
         cgroup::walk(&self.root.path, &mut |path, id| {
             found.push((id, self.wanted(path)));
         });
-        let mut assigned = HashMap::new();
+        let there: HashSet<u64> = found.iter().map(|(id, _)| *id).collect();
+        self.assigned.retain(|id, _| there.contains(id));
         for (id, wanted) in found {
             let before = self.assigned.get(&id).copied().unwrap_or_default();
-            if before == wanted || assign(loaded, id, wanted)? {
-                assigned.insert(id, wanted);
+            if before == wanted {
+                continue;
             }
+            // At once, so that an error later leaves what is true.
+            match assign(loaded, id, wanted)? && wanted != 0 {
+                true => self.assigned.insert(id, wanted),
+                false => self.assigned.remove(&id),
+            };
         }
-        assigned.retain(|_, profile| *profile != 0);
-        self.looked_at = assigned.len();
-        self.assigned = assigned;
+        self.looked_at = self.assigned.len();
         Ok(())
     }
 

@@ -267,6 +267,16 @@ impl Place {
                     fs::rename(&new, self.path.join(name))?;
                 }
             }
+            // Of another version, or of programs that shared what this one does not.
+            let now = |name: &str| {
+                all.iter()
+                    .any(|(pinned, fd)| *pinned == name && fd.is_some())
+            };
+            for name in names(&self.path)? {
+                if !name.starts_with(OWNER) && !now(&name) {
+                    unless_missing(fs::remove_file(self.path.join(name)))?;
+                }
+            }
             Ok(())
         };
         pins().context(|| format!("pinning the policy in {}", self.path.display()))

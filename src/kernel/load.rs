@@ -273,10 +273,14 @@ impl Loaded {
         let value_type = carrier.value_type_id()?;
         set_values(&mut programs, load, profiles)?;
         leave_out(&mut programs, load, assigns);
-        if keep {
+        // What is taken over stays pinned for a moment, whatever becomes of it.
+        if place.is_some() {
             set_heartbeat(&mut programs, load, profiles.of(0).window_ns)?;
         }
-        if let Some(storage) = place.map(Place::storage).transpose()?.flatten() {
+        // What other programs, a dry run, or other profiles left of cgroups says nothing here.
+        let shares = programs.own.is_none() && !assigns && load.dry_run == 0;
+        let storage = place.filter(|_| shares).map(Place::storage);
+        if let Some(storage) = storage.transpose()?.flatten() {
             reuse(&mut programs, &storage)?;
         }
         let Programs { open, own, .. } = programs;
@@ -300,6 +304,7 @@ impl Loaded {
             run_scan(scan.as_fd(), root.id)?;
         }
         let left = place.map(Place::link).transpose()?.flatten();
+        let is_left = left.is_some();
         let link = match left {
             Some((link, _)) => {
                 carrier::update(link.as_fd(), ops.as_fd(), &root.path)?;
@@ -309,9 +314,13 @@ impl Loaded {
         };
         if let (true, Some(place)) = (keep, place) {
             let explain = program(&object, abi::EXPLAIN_PROG);
-            let storage = map(&object, abi::STORAGE_MAP);
+            let storage = map(&object, abi::STORAGE_MAP).filter(|_| shares);
             let explain = explain.as_ref().map(AsFd::as_fd);
-            place.pin(link.as_fd(), explain, storage.as_ref().map(AsFd::as_fd))?;
+            let pinned = place.pin(link.as_fd(), explain, storage.as_ref().map(AsFd::as_fd));
+            if let (Err(_), false) = (&pinned, is_left) {
+                carrier::detach(&link);
+            }
+            pinned?;
         }
         Ok(Loaded {
             link,
