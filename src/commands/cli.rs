@@ -39,7 +39,8 @@ const DIRECTORY_HELP: &str = "Directory of policies of your own; they override t
 ///
 /// A BPF policy in the kernel decides at each request which page sizes a cgroup may
 /// get. It needs a kernel with the mthp_ext series. When mthp_ext ends, in whatever
-/// way, the next page fault follows transparent_hugepage/enabled again.
+/// way, the next page fault follows transparent_hugepage/enabled again, unless the
+/// policy is to be kept.
 #[derive(Debug, Parser)]
 #[command(name = "mthp_ext", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {

@@ -437,7 +437,7 @@ impl Service<'_> {
             Ok(()) => configured(true, assigner.borrow().text()),
             Err(e) => configured(
                 false,
-                format!("the former configuration stays in force: {e}"),
+                format!("the new configuration is not in force, the former one stays: {e}"),
             ),
         })
     }
