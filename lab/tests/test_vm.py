@@ -148,6 +148,22 @@ class Run(unittest.TestCase):
         self.assertEqual(outcome.hung, "")
         self.assertIn("no end after 15 s", outcome.reason)
 
+    def test_a_qemu_that_aborts_while_it_boots_is_started_once_more(self) -> None:
+        once = """
+            if not os.path.exists(os.path.join(os.path.dirname(path("console")), "hung-boot")):
+                os.abort()
+            write("console", "[    1.0] Run /init as init process\\n")
+            time.sleep(2)
+            write("verdict", nonce + " exit 0\\n")
+            """
+        outcome = self.run_fake(once)
+        self.assertEqual(outcome.verdict, Verdict.PASSED, outcome.reason)
+        self.assertIn("QEMU aborted before PID 1", outcome.hung)
+        twice = self.run_fake("os.abort()")
+        self.assertEqual(twice.verdict, Verdict.DIED)
+        later = self.run_fake('write("console", "[    1.0] Run /init as init process\\n"); time.sleep(2); os.abort()')
+        self.assertEqual((later.verdict, later.hung), (Verdict.DIED, ""))
+
     def test_a_killed_qemu_and_its_last_words(self) -> None:
         outcome = self.run_fake("print('no such device', flush=True); os.kill(os.getpid(), 9)")
         self.assertEqual(outcome.verdict, Verdict.DIED)
