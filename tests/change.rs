@@ -96,7 +96,7 @@ impl Random {
 
     fn case(&mut self, sizes: &Sizes) -> WhatIf {
         let mut t = options::defaults(sizes).unwrap();
-        t.rules = u32::try_from(self.below(64)).unwrap() | 1 << Rule::Room as u32;
+        t.rules = u32::try_from(self.below(64)).unwrap() | (1 << Rule::Room as u32);
         t.takes_back = u32::try_from(self.below(2)).unwrap();
         t.bind = Bind(u32::try_from(self.below(4)).unwrap());
         t.limit_share =
@@ -344,8 +344,8 @@ fn the_next_size_comes_with_the_room_that_is_named() {
             let strict = by_room.iter().find(|d| d.room_factor == factor).unwrap();
             let order = (0..10).find(|order| sizes.name(*order) == *size).unwrap();
             // A cap may take it away for this reason.
-            let capped = case.t.rules & 1 << Rule::Cap as u32 != 0;
-            let allowed = strict.orders & 1 << order != 0;
+            let capped = case.t.rules & (1 << Rule::Cap as u32) != 0;
+            let allowed = strict.orders & (1 << order) != 0;
             assert!(allowed == is_enough || capped, "{size} {is_enough}");
         }
     }
