@@ -86,7 +86,7 @@ class PolicyPageTest(unittest.TestCase):
             self.assertNotIn("roduction ready", page.read_text(), page)
 
     def test_the_program_knows_the_options(self) -> None:
-        known = set(table_of_options()) | {"root", "policy", "policy-dir", "object", "check"}
+        known = set(table_of_options()) | {"root", "policy", "policy-dir", "object", "check", "on-exit"}
         for page in [DOCS / "policies.md", *(DOCS / "policies").glob("*.md")]:
             self.assertEqual(set(_OPTIONS.findall(page.read_text())) - known, set(), page)
 
