@@ -5,14 +5,6 @@
 
 #include "state.bpf.h"
 
-extern int bpf_iter_css_new(struct bpf_iter_css *it, struct cgroup_subsys_state *start,
-			    unsigned int flags) __ksym __weak;
-extern struct cgroup_subsys_state *bpf_iter_css_next(struct bpf_iter_css *it) __ksym __weak;
-extern void bpf_iter_css_destroy(struct bpf_iter_css *it) __ksym __weak;
-
-extern void bpf_rcu_read_lock(void) __ksym;
-extern void bpf_rcu_read_unlock(void) __ksym;
-
 /* Those below @cgrp that have taken theirs over look above again, at their next request. */
 static __noinline int mthp_forget_below(struct cgroup *cgrp)
 {

@@ -29,13 +29,6 @@ extern int bpf_iter_css_task_new(struct bpf_iter_css_task *it,
 				 struct cgroup_subsys_state *css, unsigned int flags) __ksym __weak;
 extern struct task_struct *bpf_iter_css_task_next(struct bpf_iter_css_task *it) __ksym __weak;
 extern void bpf_iter_css_task_destroy(struct bpf_iter_css_task *it) __ksym __weak;
-extern int bpf_iter_css_new(struct bpf_iter_css *it, struct cgroup_subsys_state *start,
-			    unsigned int flags) __ksym __weak;
-extern struct cgroup_subsys_state *bpf_iter_css_next(struct bpf_iter_css *it) __ksym __weak;
-extern void bpf_iter_css_destroy(struct bpf_iter_css *it) __ksym __weak;
-
-extern void bpf_rcu_read_lock(void) __ksym;
-extern void bpf_rcu_read_unlock(void) __ksym;
 
 /* Ids of the cgroups to visit, parents before children. */
 struct {

@@ -31,6 +31,15 @@ extern struct cgroup *bpf_cgroup_from_id(__u64 id) __ksym;
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 
+/* For those who visit the cgroups below one. */
+extern int bpf_iter_css_new(struct bpf_iter_css *it, struct cgroup_subsys_state *start,
+			    unsigned int flags) __ksym __weak;
+extern struct cgroup_subsys_state *bpf_iter_css_next(struct bpf_iter_css *it) __ksym __weak;
+extern void bpf_iter_css_destroy(struct bpf_iter_css *it) __ksym __weak;
+
+extern void bpf_rcu_read_lock(void) __ksym;
+extern void bpf_rcu_read_unlock(void) __ksym;
+
 /* Pressure verdict of the nearest ancestor that has one; 0 without any, or without the rule. */
 static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
 {
