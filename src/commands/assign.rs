@@ -54,26 +54,25 @@ fn wanted(plan: &Plan, takes_back: u32) -> Vec<Tunables> {
 }
 
 impl Assigner {
-    /// Reads a configuration, for `root`.  `scans`: whether there can be scans, without which
-    /// some rules cannot be.
+    /// The configuration of `file`, as it was planned, for `root`.  `scans`: whether there can be
+    /// scans, without which some rules cannot be.
     ///
     /// # Errors
     /// [`Error::Config`].
     pub fn new(
-        file: &Path,
+        file: PathBuf,
         directory: &Directory,
         sizes: &Sizes,
         root: &Cgroup,
+        (plan, problems): (Plan, Vec<Problem>),
         (takes_back, scans): (bool, bool),
     ) -> Result<Self> {
-        let made = config::plan(file, directory, sizes);
-        let (plan, problems) = made.map_err(|problems| config::unusable(file, &problems))?;
         let all = wanted(&plan, takes_back.into());
         let mut profiles = Profiles::new(&all[0], process::moment());
-        let ids = profiles.add(&all).ok_or_else(|| too_many(file))?;
+        let ids = profiles.add(&all).ok_or_else(|| too_many(&file))?;
         let possible = |rule: &Rule| scans || matches!(rule, Rule::Room | Rule::Cap);
         Ok(Assigner {
-            file: file.to_owned(),
+            file,
             directory: directory.clone(),
             sizes: *sizes,
             root: root.clone(),
@@ -87,11 +86,6 @@ impl Assigner {
             looked_at: 0,
             problems,
         })
-    }
-
-    /// The plan in force.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
     }
 
     /// Its profiles.

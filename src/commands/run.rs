@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ use super::notify::Manager;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
+use crate::kernel::clock::now_ms;
 use crate::kernel::load::{Loaded, Programs};
 use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
@@ -100,18 +102,22 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let sizes = thp::sizes_of_this_machine();
     let programs = Programs::read(args.object.as_deref())?;
     let configuration = args.configuration()?;
-    let (policy, mut tunables) = match &configuration {
-        Some(file) => {
-            let (plan, problems) = config::plan(file, &args.directory, &sizes)
-                .map_err(|problems| config::unusable(file, &problems))?;
+    let plan = |file: &PathBuf| {
+        let made = config::plan(file, &args.directory, &sizes);
+        made.map_err(|problems| config::unusable(file, &problems))
+    };
+    let planned = configuration.as_ref().map(plan).transpose()?;
+    let (policy, mut tunables) = match &planned {
+        Some((plan, problems)) => {
             // `run` leaves out what has a mistake, and says so.
-            if let (true, Some(first)) = (args.check, problems.first()) {
+            if let (true, Some(file), Some(first)) = (args.check, &configuration, problems.first())
+            {
                 return Err(Error::Config {
                     file: file.clone(),
                     what: first.to_string(),
                 });
             }
-            (Some(plan.root.policy), plan.tunables)
+            (Some(plan.root.policy.clone()), plan.tunables)
         }
         None => args.resolve(&sizes, programs.tunable())?,
     };
@@ -136,10 +142,10 @@ pub fn main(args: &RunArgs) -> Result<()> {
     tunables.takes_back = carrier.takes_back().into();
     let pressure_file = psi::file_of(&root.path, &root.mount);
     let psi = psi::available(&pressure_file);
-    let assigner = match &configuration {
-        Some(file) => {
+    let assigner = match configuration.zip(planned) {
+        Some((file, planned)) => {
             let can = (carrier.takes_back(), psi);
-            let assigner = Assigner::new(file, &args.directory, &sizes, &root, can)?;
+            let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, can)?;
             scans = psi || assigner.needs_scan();
             Some(assigner)
         }
@@ -292,14 +298,6 @@ fn block_signals() -> Result<SignalFd> {
         .context(|| "blocking signals".to_owned())?;
     SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .context(|| "making a signalfd".to_owned())
-}
-
-/// CLOCK_MONOTONIC in milliseconds: the clock of the kernel's events.
-fn now_ms() -> u64 {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .ok()
-        .and_then(|t| u64::try_from(t.tv_sec() * 1000 + t.tv_nsec() / 1_000_000).ok())
-        .unwrap_or_default()
 }
 
 /// A line about the configuration.

@@ -11,7 +11,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Program};
 
 use super::carrier::Carrier;
 use super::links::{self, LinkInfo};
-use super::{kept, load};
+use super::{clock, kept, load};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Explained, Load, Tunables};
 use crate::model::profiles::Profiles;
@@ -57,14 +57,6 @@ impl Heartbeat {
     pub fn beats(&self) -> bool {
         self.age_ns <= self.oldest_ns
     }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds.
-fn now_ns() -> u64 {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
-        .ok()
-        .and_then(|t| u64::try_from(t.tv_sec() * 1_000_000_000 + t.tv_nsec()).ok())
-        .unwrap_or_default()
 }
 
 /// All policies of the system.
@@ -269,10 +261,11 @@ fn heartbeat(map_ids: &[u32]) -> io::Result<Option<Heartbeat>> {
             false => scanned_ns = number,
         }
     }
+    let now_ns = u64::try_from(clock::monotonic().as_nanos()).unwrap_or_default();
     Ok(scanned_ns
         .filter(|_| oldest_ns != 0)
         .map(|scanned_ns| Heartbeat {
-            age_ns: now_ns().saturating_sub(scanned_ns),
+            age_ns: now_ns.saturating_sub(scanned_ns),
             oldest_ns,
         }))
 }

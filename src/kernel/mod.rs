@@ -4,6 +4,7 @@
 pub mod attached;
 pub mod carrier;
 pub mod cgroup;
+pub mod clock;
 pub mod files;
 pub mod kept;
 pub mod links;

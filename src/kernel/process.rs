@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use super::clock;
+
 /// `uname -r`.
 pub fn release() -> String {
     nix::sys::utsname::uname()
@@ -13,10 +15,7 @@ pub fn release() -> String {
 /// Milliseconds since boot, of which only the lower 32 bits are left: no other load of the last
 /// hours began at the same.
 pub fn moment() -> u32 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
-    now.map_or(0, |now| {
-        (now.tv_sec() * 1000 + now.tv_nsec() / 1_000_000) as u32
-    })
+    clock::now_ms() as u32
 }
 
 /// Capability numbers (linux/capability.h).
