@@ -17,6 +17,7 @@ use crate::model::config::Problem;
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
+use crate::model::policy::Policy;
 use crate::model::profiles::{self, Profiles};
 use crate::model::rule::{Rule, Rules};
 
@@ -86,6 +87,11 @@ impl Assigner {
             looked_at: 0,
             problems,
         })
+    }
+
+    /// The policy of the root that is in force.
+    pub fn policy(&self) -> &Policy {
+        &self.plan.root.policy
     }
 
     /// Its profiles.

@@ -19,7 +19,7 @@ use super::assign::Assigner;
 use super::checked;
 use super::cli::{OnExit, RunArgs};
 use super::config;
-use super::exporter::{self, Counters, Exporter};
+use super::exporter::{self, Address, Counters, Exporter};
 use super::notify::Manager;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
@@ -35,6 +35,7 @@ use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
 use crate::model::profiles::{self, Profiles};
 use crate::output::log::{End, Line, Log, Source};
+use crate::output::openmetrics::InForce;
 use crate::output::why::Level;
 
 /// Scans per window after a PSI event.  The trigger's window slides and the
@@ -174,7 +175,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         )?),
         false => None,
     };
-    let mut exporter = Exporter::listen(&args.metrics)?;
+    let mut exporter = Exporter::listen(&args.metrics);
     let (load, profiles) = match &assigner {
         Some(assigner) => (assigner.load(), assigner.profiles().clone()),
         None => {
@@ -202,13 +203,15 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let names = Names::new(&root.mount);
     let at = names.of_path(&root.path);
     let explain = loaded.take_explain();
+    // A reload changes it.
+    let what = RefCell::new(what);
     // Whatever fails from here on, the policy is detached below.
     let begin = || -> Result<Ended> {
         let link_id = loaded.link_id()?;
         let thp = Thp::of_this_machine();
         print(&Line::Attached {
             t_ms: now_ms(),
-            what: what.clone(),
+            what: what.borrow().clone(),
             root: at.clone(),
             cgroup_id: root.id,
             link_id,
@@ -217,9 +220,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
             thp: thp.enabled,
         })?;
 
+        for (address, error) in &exporter.refused {
+            print(&unserved(address, error))?;
+        }
         let counters = Arc::new(Counters::default());
         exporter.serve(exporter::Source {
-            policy: title.clone(),
             root: root.path.clone(),
             mount: root.mount.clone(),
             sizes,
@@ -235,7 +240,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
             counters: &counters,
             assigner: assigner.as_ref(),
             met: RefCell::default(),
-            policy: &title,
+            title: &title,
+            what: &what,
+            attachment: format!("attached to {at} (link {link_id})"),
             tunables: &tunables,
             profiles: &profiles,
             sizes: &sizes,
@@ -244,11 +251,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
             loaded: &loaded,
             print: &print,
             manager: &manager,
-            status: format!("policy {title} attached to {at} (link {link_id})"),
         };
+        service.put_into_force(true);
         service.serve(trigger.as_ref(), &signals)
     };
     let end = begin();
+    let what = what.into_inner();
     manager.stopping();
     if let (true, Ok(Ended::By(signal))) = (keep, &end) {
         return print(&Line::Kept {
@@ -309,13 +317,33 @@ fn configured(in_force: bool, text: String) -> Line {
     }
 }
 
+/// The policy matters more than its metrics: nobody waits for an address.  But a typing error
+/// must show.
+fn unserved(address: &Address, error: &io::Error) -> Line {
+    let (address, seconds) = (address.to_string(), exporter::AGAIN.as_secs());
+    Line::Unserved {
+        t_ms: now_ms(),
+        text: format!(
+            "no metrics at {address}: {error}; the policy is in force without them, and the \
+             address is tried again every {seconds}s (another process may have it, or a sandbox \
+             forbid it)"
+        ),
+        address,
+    }
+}
+
 /// The policy at work, and what it takes to report it.
 struct Service<'a> {
     /// The configuration, if there is one.
     assigner: Option<&'a RefCell<Assigner>>,
     /// Cgroups that the programs met, until they were looked at.
     met: RefCell<Vec<u64>>,
-    policy: &'a str,
+    /// Its name at the start.
+    title: &'a str,
+    /// What is in force.
+    what: &'a RefCell<Source>,
+    /// Where, in words.
+    attachment: String,
     tunables: &'a Tunables,
     profiles: &'a Profiles,
     sizes: &'a Sizes,
@@ -325,8 +353,6 @@ struct Service<'a> {
     counters: &'a Counters,
     print: &'a dyn Fn(&Line) -> Result<()>,
     manager: &'a Manager,
-    /// What the service manager shows of it.
-    status: String,
 }
 
 /// The timer of the scan: once per window, more often for a while after a PSI event.
@@ -428,9 +454,41 @@ impl Service<'_> {
         }
     }
 
+    /// Notes what is in force now, for metrics, service manager and the last line; `read`: it is
+    /// what was read last.
+    fn put_into_force(&self, read: bool) {
+        let mut what = self.what.borrow_mut();
+        let mut in_force = InForce {
+            policy: self.title.to_owned(),
+            dry_run: what.dry_run,
+            config_refused: !read,
+            config_left_out: 0,
+        };
+        if let Some(assigner) = self.assigner {
+            let assigner = assigner.borrow();
+            let policy = assigner.policy();
+            what.policy = Some(policy.name.clone());
+            what.file.clone_from(&policy.file);
+            in_force.policy.clone_from(&policy.name);
+            in_force.config_left_out = assigner.problems.len();
+        }
+        self.counters.put_into_force(in_force);
+    }
+
+    /// What the service manager shows.
+    fn status(&self) -> String {
+        let refused = match self.counters.in_force().config_refused {
+            true => "; the configuration that was read last is refused, see the log",
+            false => "",
+        };
+        format!("{} {}{refused}", self.what.borrow(), self.attachment)
+    }
+
     /// Takes a new configuration over; one that cannot be used leaves the former one in force.
     fn reload(&self, assigner: &RefCell<Assigner>) -> Result<()> {
         let reloaded = assigner.borrow_mut().reload(self.loaded);
+        self.put_into_force(reloaded.is_ok());
+        self.manager.changed(&self.status());
         (self.print)(&match reloaded {
             Ok(()) => configured(true, assigner.borrow().text()),
             Err(e) => configured(
@@ -490,7 +548,7 @@ impl Service<'_> {
             watch(pulse, EpollFlags::EPOLLIN, Woke::Pulse)?;
         }
         consume()?;
-        self.manager.ready(&self.status)?;
+        self.manager.ready(&self.status())?;
 
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
@@ -511,6 +569,8 @@ impl Service<'_> {
                             (Signal::SIGHUP, Some(assigner)) => self.reload(assigner)?,
                             // Without a service manager it is the end of a terminal.
                             (Signal::SIGHUP, None) if self.manager.pulse().is_some() => {
+                                self.put_into_force(false);
+                                self.manager.changed(&self.status());
                                 (self.print)(&configured(
                                     false,
                                     "no configuration was read at the start: restart to use one"
@@ -566,7 +626,7 @@ impl Service<'_> {
     fn trigger_failed(&self) -> Result<Ended> {
         if self.root.is_there() {
             Err(Error::NoPsi {
-                policy: self.policy.to_owned(),
+                policy: self.counters.in_force().policy,
             })
         } else {
             Ok(Ended::RootRemoved)

@@ -48,6 +48,12 @@ pub enum Line {
         in_force: bool,
         text: String,
     },
+    /// Nobody is served at an address of `--metrics` yet.
+    Unserved {
+        t_ms: u64,
+        address: String,
+        text: String,
+    },
     Detached {
         t_ms: u64,
         #[serde(flatten)]
@@ -195,7 +201,7 @@ impl Line {
                 });
                 format!("{what} detached from {root} ({cause}){setting}")
             }
-            Line::Configured { text, .. } => text.clone(),
+            Line::Configured { text, .. } | Line::Unserved { text, .. } => text.clone(),
             Line::Decision(d) => {
                 let why = match d.reasons.as_slice() {
                     [] => "no rule narrows".to_owned(),
@@ -211,6 +217,7 @@ impl Line {
         match self {
             Line::Attached { t_ms, .. }
             | Line::Configured { t_ms, .. }
+            | Line::Unserved { t_ms, .. }
             | Line::Kept { t_ms, .. }
             | Line::Detached { t_ms, .. } => *t_ms,
             Line::Decision(decision) => decision.t_ms,
@@ -387,6 +394,11 @@ mod tests {
                 t_ms: 1,
                 in_force: true,
                 text: "configuration /e in force".to_owned(),
+            },
+            Line::Unserved {
+                t_ms: 1,
+                address: "127.0.0.1:1".to_owned(),
+                text: "no metrics".to_owned(),
             },
         ] {
             let value = serde_json::to_value(&line).unwrap();
