@@ -34,6 +34,7 @@ use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
 use crate::model::profiles::{self, Profiles};
+use crate::model::shown;
 use crate::output::log::{End, Line, Log, Source};
 use crate::output::openmetrics::InForce;
 use crate::output::why::Level;
@@ -610,7 +611,7 @@ impl Service<'_> {
         if !self.root.is_there() {
             return Ok(Ended::RootRemoved);
         }
-        let at = self.root.path.display();
+        let at = shown::path(&self.root.path);
         Err(Error::System {
             what: format!("the policy is no longer attached to {at}"),
             source: io::Error::other(

@@ -106,7 +106,8 @@ pub struct Config {
 /// Reads one file.
 struct Reader<'a> {
     file: &'a Path,
-    text: &'a str,
+    /// Where its lines end.
+    ends: Vec<usize>,
     config: &'a mut Config,
 }
 
@@ -127,7 +128,7 @@ impl Config {
     pub fn add(&mut self, file: &Path, text: &str) {
         let mut reader = Reader {
             file,
-            text,
+            ends: text.match_indices('\n').map(|(at, _)| at).collect(),
             config: self,
         };
         match DeTable::parse(text) {
@@ -147,8 +148,7 @@ impl Config {
 
 impl Reader<'_> {
     fn line(&self, at: usize) -> Option<usize> {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        Some(before.iter().filter(|byte| **byte == b'\n').count() + 1)
+        Some(self.ends.partition_point(|end| *end < at) + 1)
     }
 
     fn place(&self, at: usize) -> Place {
