@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use crate::kernel::clock::now_ms;
 use crate::kernel::load::{Loaded, Programs};
 use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
-use crate::kernel::thp::{self, Thp};
+use crate::kernel::thp::{self, Change, Thp, Watched};
 use crate::model::abi::{self, Load, Own, Tunables};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
@@ -242,6 +242,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             assigner: assigner.as_ref(),
             met: RefCell::default(),
             title: &title,
+            settings: RefCell::new(Watched::new(Path::new(thp::THP_SYSFS))),
             what: &what,
             attachment: format!("attached to {at} (link {link_id})"),
             tunables: &tunables,
@@ -341,6 +342,8 @@ struct Service<'a> {
     met: RefCell<Vec<u64>>,
     /// Its name at the start.
     title: &'a str,
+    /// What the host allows.
+    settings: RefCell<Watched>,
     /// What is in force.
     what: &'a RefCell<Source>,
     /// Where, in words.
@@ -428,6 +431,26 @@ impl Service<'_> {
         Ok(())
     }
 
+    /// The administrator's settings bind; what was changed is said.
+    fn look_at_settings(&self) -> Result<()> {
+        let changes = self.settings.borrow_mut().changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let off = Thp::of_this_machine().off;
+        for Change { file, from, to } in changes {
+            (self.print)(&Line::Setting {
+                t_ms: now_ms(),
+                file,
+                from,
+                to,
+                off,
+            })?;
+        }
+        self.manager.changed(&self.status());
+        Ok(())
+    }
+
     /// Prints a decision that the kernel reported.
     fn report(&self, bytes: &[u8]) -> Result<()> {
         if let Ok(id) = <[u8; 8]>::try_from(bytes) {
@@ -482,7 +505,11 @@ impl Service<'_> {
             true => "; the configuration that was read last is refused, see the log",
             false => "",
         };
-        format!("{} {}{refused}", self.what.borrow(), self.attachment)
+        let off = match Thp::of_this_machine().off {
+            true => "; no size is on, so there is nothing to narrow",
+            false => "",
+        };
+        format!("{} {}{refused}{off}", self.what.borrow(), self.attachment)
     }
 
     /// Takes a new configuration over; one that cannot be used leaves the former one in force.
@@ -596,6 +623,9 @@ impl Service<'_> {
             }
             if scan {
                 self.scan()?;
+            }
+            if scan || pulse {
+                self.look_at_settings()?;
             }
             consume()?;
             // Last, so that a scan or an output that hangs shows.

@@ -54,6 +54,15 @@ pub enum Line {
         address: String,
         text: String,
     },
+    /// Somebody has changed a setting that the policy narrows.
+    Setting {
+        t_ms: u64,
+        file: String,
+        from: String,
+        to: String,
+        /// No size is on: there is nothing to narrow.
+        off: bool,
+    },
     Detached {
         t_ms: u64,
         #[serde(flatten)]
@@ -202,6 +211,16 @@ impl Line {
                 format!("{what} detached from {root} ({cause}){setting}")
             }
             Line::Configured { text, .. } | Line::Unserved { text, .. } => text.clone(),
+            Line::Setting {
+                file,
+                from,
+                to,
+                off,
+                ..
+            } => {
+                let note = if *off { ": nothing to narrow" } else { "" };
+                format!("{file} was changed from {from} to {to}{note}")
+            }
             Line::Decision(d) => {
                 let why = match d.reasons.as_slice() {
                     [] => "no rule narrows".to_owned(),
@@ -218,6 +237,7 @@ impl Line {
             Line::Attached { t_ms, .. }
             | Line::Configured { t_ms, .. }
             | Line::Unserved { t_ms, .. }
+            | Line::Setting { t_ms, .. }
             | Line::Kept { t_ms, .. }
             | Line::Detached { t_ms, .. } => *t_ms,
             Line::Decision(decision) => decision.t_ms,
