@@ -18,16 +18,15 @@
 /*
  * Sampled by only some requests of a cgroup, so that the average request does not feel it:
  * the process, the machine, and limits above where there were none.  At reclaim by each: they
- * are few, and each may split what is in use.
+ * are few, and each may split what is in use.  A global function, as all that a request calls
+ * seldom: the verifier follows it once.
  */
-static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *state,
-				 const struct mthp_tunables *t, __u32 reason)
+__noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull,
+			   const struct mthp_tunables *t __arg_nonnull, __u32 reason)
 {
 	struct mthp_process process = {};
 	__u64 usage, bytes;
 
-	if (!cgrp || !state)
-		return;
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		state->unlimited = mthp_no_limit(cgrp);
 	state->machine_bytes = mthp_machine_now(cgrp, t);
@@ -39,7 +38,7 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
 	if (!mthp_has(t, MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
-		return;
+		return 0;
 	usage = mthp_usage(cgrp);
 	bytes = mthp_memory_now(state, usage, t);
 	/*
@@ -53,6 +52,7 @@ static __noinline void mthp_sample(struct cgroup *cgrp, struct mthp_cgroup *stat
 		state->usage_pages = usage;
 	}
 	state->now_bytes = bytes;
+	return 0;
 }
 
 /* A request was narrowed by @rule. */
@@ -71,14 +71,12 @@ static __always_inline unsigned long mthp_allow(unsigned long orders, __u64 allo
 }
 
 /* No memory for the state, so neither counts nor reports. */
-static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, __u32 reason,
-							  __u64 flags, unsigned long orders)
+__noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp __arg_trusted, __u32 reason,
+						   __u64 flags, unsigned long orders)
 {
 	struct mthp_facts f = { .flags = flags, .reason = reason };
 	struct mthp_place place = { .cgrp = cgrp };
 
-	if (!cgrp)
-		return orders;
 	place.t = mthp_profile_above(cgrp);
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;

@@ -43,7 +43,7 @@ int mthp_explain(struct mthp_explained *e)
 {
 	struct mthp_cgroup *state;
 	struct cgroup *cgrp;
-	int reason, rule;
+	int reason;
 
 	cgrp = bpf_cgroup_from_id(e->cgroup_id);
 	e->found = cgrp != 0;
@@ -58,12 +58,9 @@ int mthp_explain(struct mthp_explained *e)
 			e->now.decided[reason].rule = MTHP_NONE;
 		}
 	if (state) {
-		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
-			e->asked[reason] = state->asked[reason];
-			e->spared_pages[reason] = state->spared_pages[reason];
-			for (rule = 0; rule < MTHP_NR_RULES; rule++)
-				e->narrowed[reason][rule] = state->narrowed[reason][rule];
-		}
+		__builtin_memcpy(e->asked, state->asked, sizeof(e->asked));
+		__builtin_memcpy(e->spared_pages, state->spared_pages, sizeof(e->spared_pages));
+		__builtin_memcpy(e->narrowed, state->narrowed, sizeof(e->narrowed));
 	}
 	bpf_cgroup_release(cgrp);
 	return 0;

@@ -9,8 +9,8 @@
 #define MTHP_REPORT_EVERY_NS	100000000ULL
 
 /* The level that leaves the least: its limit, and what of that is in use. */
-static __always_inline void mthp_describe_level(struct mthp_record *r, struct cgroup *cgrp, __u32 level,
-						const struct mthp_tunables *t)
+__noinline int mthp_describe_level(struct mthp_record *r __arg_nonnull, struct cgroup *cgrp __arg_trusted,
+				   __u32 level, const struct mthp_tunables *t __arg_nonnull)
 {
 	struct mthp_counters counters;
 	struct cgroup *at;
@@ -22,14 +22,14 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	r->level_high = 0;
 	r->level_nodes = 0;
 	if (!mthp_has(t, MTHP_RULE(ROOM)) || r->room_bytes == MTHP_NO_LIMIT)
-		return;
+		return 0;
 	if (!level) {
 		mthp_describe_machine(r, cgrp, t);
-		return;
+		return 0;
 	}
 	at = bpf_cgroup_ancestor(cgrp, level);
 	if (!at)
-		return;
+		return 0;
 	mthp_counters(&counters, at);
 	if (counters.own) {
 		r->level_high = counters.own->high < counters.own->max;
@@ -39,6 +39,15 @@ static __always_inline void mthp_describe_level(struct mthp_record *r, struct cg
 	}
 	r->level_id = at->kn->id;
 	bpf_cgroup_release(at);
+	return 0;
+}
+
+/* Decides from facts that are complete.  A global function: the verifier follows one reason, not five. */
+__noinline int mthp_decide_known(struct mthp_facts *f __arg_nonnull, const struct mthp_tunables *t __arg_nonnull,
+				 struct mthp_decision *decided __arg_nonnull)
+{
+	*decided = mthp_decide(f, t, mthp_room_is_known, 0);
+	return 0;
 }
 
 /* Decides for each reason; @decided has a place for each. */
@@ -50,7 +59,7 @@ static __always_inline void mthp_decide_each(struct mthp_decision *decided, stru
 	decided[0] = (struct mthp_decision){};
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		f->reason = reason;
-		decided[reason] = mthp_decide(f, t, mthp_room_is_known, 0);
+		mthp_decide_known(f, t, &decided[reason]);
 	}
 }
 

@@ -62,8 +62,8 @@ static __always_inline int mthp_populated(struct cgroup *cgrp)
  * How large it is, and what of that is page cache.  @below: to the nearest limit,
  * whatever the share of large folios.
  */
-static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cgroup *state,
-					     __u64 below, const struct mthp_tunables *t)
+__noinline int mthp_scan_memory(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull,
+				__u64 below, const struct mthp_tunables *t __arg_nonnull)
 {
 	int cache = mthp_cache_counts(state, t);
 	struct mem_cgroup *memcg;
@@ -83,12 +83,12 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 		state->sparse = 0;
 		/* ... but page cache makes room for those below. */
 		if (!cache)
-			return;
+			return 0;
 	}
 	memcg = bpf_get_mem_cgroup(&cgrp->self);
 	if (!memcg) {
 		state->memory_known = 0;
-		return;
+		return 0;
 	}
 	bpf_mem_cgroup_flush_stats(memcg);
 	bytes = MTHP_STAT(memcg, NR_ANON_MAPPED) + MTHP_STAT(memcg, NR_SHMEM);
@@ -104,11 +104,12 @@ static __always_inline void mthp_scan_memory(struct cgroup *cgrp, struct mthp_cg
 		mthp_room_of_cache(cgrp, state, mthp_cache_now(own, state->cache_beyond), below);
 	}
 	if (!state->populated)
-		return;
+		return 0;
 	state->memory_bytes = bytes;
 	state->now_bytes = bytes;
 	state->usage_pages = mthp_usage(cgrp);
 	state->memory_known = 1;
+	return 0;
 }
 
 /*
@@ -126,13 +127,35 @@ static __always_inline __u64 mthp_scanned_machine(struct cgroup *cgrp, const str
 	return mthp_machine_room(&mthp_scan_machine, t);
 }
 
-/* One cgroup.  A global function, which the verifier follows once; @first: of this scan. */
+/* Its verdict of pressure.  Returns when. */
+__noinline __u64 mthp_judge(struct cgroup *cgrp __arg_trusted, struct mthp_stall *stall __arg_nonnull,
+			    const struct mthp_tunables *t __arg_nonnull)
+{
+	__u32 inherited = 0;
+	__u64 now, total;
+
+	if (bpf_cgroup_flush_stats(cgrp)) {
+		/* Its pressure is off (cgroup.pressure): a total that stands still is no calm. */
+		mthp_stall_blind(stall, mthp_inherited_pressure(cgrp));
+		return bpf_ktime_get_ns();
+	}
+	if (!stall->seen)
+		inherited = mthp_inherited_pressure(cgrp);
+	total = bpf_cgroup_stall(cgrp, t->some_stall ?
+			bpf_core_enum_value(enum psi_states, PSI_MEM_SOME) :
+			bpf_core_enum_value(enum psi_states, PSI_MEM_FULL));
+	now = bpf_ktime_get_ns();
+	mthp_stall_step(stall, now, total, inherited, t);
+	return now;
+}
+
+/* One cgroup; @first: of this scan.  Made of global functions, each of which the verifier follows once. */
 __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 {
 	struct mthp_cgroup *state;
 	const struct mthp_tunables *t;
-	__u32 populated, inherited = 0;
-	__u64 now, total, asked, below = MTHP_NO_LIMIT;
+	__u64 asked, below = MTHP_NO_LIMIT;
+	__u32 populated;
 
 	/* Where it is not used clang would pass anything, and the verifier wants a number. */
 	asm volatile("" : "+r"(first));
@@ -150,20 +173,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 	mthp_follow(cgrp);
 	t = mthp_profile_of(cgrp, state);
 
-	if (bpf_cgroup_flush_stats(cgrp)) {
-		/* Its pressure is off (cgroup.pressure): a total that stands still is no calm. */
-		mthp_stall_blind(&state->stall, mthp_inherited_pressure(cgrp));
-		now = bpf_ktime_get_ns();
-	} else {
-		if (!state->stall.seen)
-			inherited = mthp_inherited_pressure(cgrp);
-		total = bpf_cgroup_stall(cgrp, t->some_stall ?
-				bpf_core_enum_value(enum psi_states, PSI_MEM_SOME) :
-				bpf_core_enum_value(enum psi_states, PSI_MEM_FULL));
-		now = bpf_ktime_get_ns();
-		mthp_stall_step(&state->stall, now, total, inherited, t);
-	}
-	state->scanned_ns = now;
+	state->scanned_ns = mthp_judge(cgrp, &state->stall, t);
 
 	state->machine_bytes = mthp_scanned_machine(cgrp, t);
 	if (mthp_load()->rules & MTHP_RULE(ROOM)) {

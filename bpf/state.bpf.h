@@ -40,18 +40,24 @@ extern void bpf_iter_css_destroy(struct bpf_iter_css *it) __ksym __weak;
 extern void bpf_rcu_read_lock(void) __ksym;
 extern void bpf_rcu_read_unlock(void) __ksym;
 
-/* Pressure verdict of the nearest ancestor that has one; 0 without any, or without the rule. */
-static __always_inline __u32 mthp_inherited_pressure(struct cgroup *cgrp)
+/*
+ * Pressure verdict of the nearest ancestor that has one; 0 without any, or without the rule.
+ * A global function, which the verifier follows once and not from each caller.  Of a loop by
+ * bpf_for() it follows three rounds, not 64.
+ */
+__noinline __u32 mthp_inherited_pressure(struct cgroup *cgrp __arg_trusted)
 {
 	struct mthp_cgroup *state;
 	struct cgroup *up;
 	__u32 high = 0;
-	int level;
+	int above;
 
 	if (!(mthp_load()->rules & MTHP_RULE(PRESSURE)))
 		return 0;
-	for (level = cgrp->level - 1; level >= 0 && level < MTHP_MAX_DEPTH; level--) {
-		up = bpf_cgroup_ancestor(cgrp, level);
+	bpf_for(above, 1, MTHP_MAX_DEPTH + 1) {
+		if (above > cgrp->level)
+			break;
+		up = bpf_cgroup_ancestor(cgrp, cgrp->level - above);
 		if (!up)
 			break;
 		state = bpf_cgrp_storage_get(&mthp_cgroups, up, 0, 0);
@@ -74,7 +80,7 @@ __noinline __u32 mthp_follow(struct cgroup *cgrp __arg_trusted)
 	struct mthp_cgroup *state;
 	struct cgroup *up;
 	__u32 was = 0, id = 0;
-	int level;
+	int above;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (state) {
@@ -87,8 +93,10 @@ __noinline __u32 mthp_follow(struct cgroup *cgrp __arg_trusted)
 		return id;
 	}
 	id = 0;
-	for (level = cgrp->level - 1; level >= 0 && level < MTHP_MAX_DEPTH; level--) {
-		up = bpf_cgroup_ancestor(cgrp, level);
+	bpf_for(above, 1, MTHP_MAX_DEPTH + 1) {
+		if (above > cgrp->level)
+			break;
+		up = bpf_cgroup_ancestor(cgrp, cgrp->level - above);
 		if (!up)
 			break;
 		state = bpf_cgrp_storage_get(&mthp_cgroups, up, 0, 0);

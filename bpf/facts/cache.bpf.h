@@ -37,8 +37,8 @@ static __always_inline __u64 mthp_own_cache(struct cgroup *cgrp)
  * the cgroup that the policy is attached to page cache counts as used.  @below is what
  * is left with all of it used.
  */
-static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgroup *state,
-					  __u64 files, __u64 below)
+__noinline int mthp_room_of_cache(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull,
+				  __u64 files, __u64 below)
 {
 	const struct mthp_tunables *t = mthp_any_profile();
 	struct mthp_counters counters;
@@ -47,8 +47,6 @@ static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgrou
 	struct cgroup *parent;
 	__s64 limit, own;
 
-	if (!cgrp || !state)
-		return;
 	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (parent) {
 		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
@@ -65,6 +63,7 @@ static __noinline void mthp_room_of_cache(struct cgroup *cgrp, struct mthp_cgrou
 	}
 	state->dropped_bytes = room;
 	state->cache_bytes = below < room && room != MTHP_NO_LIMIT ? room - below : 0;
+	return 0;
 }
 
 /*

@@ -12,11 +12,24 @@
 #include "decide.h"
 #include "tunables.bpf.h"
 
-/*
- * The verifier wants a bound.  Deeper cgroup trees are legal but unheard of;
- * there the limits nearest to the process count.
- */
+/* Those who look above for what others left go so far: deeper trees are legal but unheard of. */
 #define MTHP_MAX_DEPTH	64
+
+/*
+ * Condition of a loop: goes on, up to more rounds than any tree is deep.  The kernel's may_goto,
+ * for which clang 17 has no mnemonic, costs four instructions a round; the verifier follows
+ * a few rounds, and not as many as there may be.
+ */
+#define MTHP_GOES_ON ({								\
+	__label__ ended, on;							\
+	int goes = 1;								\
+	asm volatile goto("1: .byte 0xe5; .byte 0;"				\
+			  ".long ((%l[ended] - 1b - 8) / 8) & 0xffff; .short 0"	\
+			  :::: ended);						\
+	goto on;								\
+ended:	goes = 0;								\
+on:;	goes;									\
+})
 
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
 
@@ -34,10 +47,9 @@ static __noinline struct cgroup *mthp_payer_above(struct cgroup *cgrp)
 {
 	__u64 id = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
 	struct cgroup_subsys_state *up;
-	int i;
 
 	cgrp = bpf_rdonly_cast(cgrp, bpf_core_type_id_kernel(struct cgroup));
-	for (i = 0; i < MTHP_MAX_DEPTH; i++) {
+	while (MTHP_GOES_ON) {
 		up = cgrp->self.parent;
 		if (!up)
 			return 0;
@@ -127,9 +139,7 @@ static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
 
 	if (!counter)
 		return 0;
-	if (left > MTHP_MAX_DEPTH)
-		left = MTHP_MAX_DEPTH;
-	for (; left; left--) {
+	for (; left && MTHP_GOES_ON; left--) {
 		if (mthp_limited(counter, unlimited))
 			return 1;
 		counter = counter->parent;
@@ -156,11 +166,9 @@ static __always_inline __s64 mthp_least_room(const struct mthp_counters *counter
 	/* The root has no limits; a chain of counters is as long as its cgroup is deep. */
 	if (!counter || !left)
 		return least;
-	if (left > MTHP_MAX_DEPTH)
-		left = MTHP_MAX_DEPTH;
 	/* Or clang would ask for the share again at each level. */
 	asm volatile("" : "+r"(never_fits));
-	for (;; level--) {
+	for (; MTHP_GOES_ON; level--) {
 		high = counter->high;
 		max = counter->max;
 		if (high < unlimited || max < unlimited)
