@@ -195,7 +195,8 @@ pub enum Error {
     #[error(
         "{}: no BPF file system is mounted here, and `--on-exit keep` pins the policy in it. \
          Run `mount -t bpf bpf {}`, which systemd does at boot, or leave the option out.",
-        shown::path(path), shown::path(path)
+        shown::path(path),
+        shown::path(path)
     )]
     NoBpffs {
         /// Where it was expected.
