@@ -103,15 +103,6 @@ fn events_are_the_lines_of_run() {
         (&record["version"], &record["root"]),
         (&1.into(), &"/told".into())
     );
-    let text = events(&[]);
-    assert_eq!(text.lines().count(), recorded.len(), "{text}");
-    let words = format!("] {}\n", record["text"].as_str().unwrap());
-    assert!(
-        text.contains(&words) && words.contains("\\x0a\\x1b[2Jy: "),
-        "{text}"
-    );
-    assert!(text.contains("attached to /told"), "{text}");
-    assert_eq!(events(&["--since", "60m"]), text);
     std::thread::sleep(std::time::Duration::from_millis(200));
     drop(worker);
     assert!(!events(&["--since", "100ms"]).contains("attached to"));
@@ -127,6 +118,15 @@ fn events_are_the_lines_of_run() {
         assert_eq!(numbers, (1..=seen.len() as u64).collect::<Vec<_>>());
     }
     // What it said outlives it; more will not come.
+    let text = events(&[]);
+    assert_eq!(text.lines().count(), records().len(), "{text}");
+    let words = format!("] {}\n", record["text"].as_str().unwrap());
+    assert!(
+        text.contains(&words) && words.contains("\\x0a\\x1b[2Jy: "),
+        "{text}"
+    );
+    assert!(text.contains("attached to /told"), "{text}");
+    assert_eq!(events(&["--since", "60m"]), text);
     assert!(events(&[]).contains("detached from /told (SIGTERM)"));
     let (code, message) = fails(&["events", "--follow"]);
     assert_eq!(code, 15, "{message}");

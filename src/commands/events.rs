@@ -3,6 +3,7 @@
 //! own, as it prints them; whoever reads that asks no daemon, and no daemon waits for him.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -142,9 +143,9 @@ fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// What has come of all daemons, in the order of time, and how many are missing.
 fn come(directory: &Path, all: &mut BTreeMap<PathBuf, Events>) -> io::Result<(Vec<Event>, u64)> {
     for path in files(directory)? {
-        if !all.contains_key(&path) {
-            let reader = Reader::open(&path)?;
-            all.insert(path, Events { reader, last: None });
+        if let Entry::Vacant(new) = all.entry(path) {
+            let reader = Reader::open(new.key())?;
+            new.insert(Events { reader, last: None });
         }
     }
     let (mut found, mut missing) = (Vec::new(), 0);
