@@ -19,6 +19,7 @@ use super::assign::Assigner;
 use super::checked;
 use super::cli::{OnExit, RunArgs};
 use super::config;
+use super::events::Recorder;
 use super::exporter::{self, Address, Counters, Exporter};
 use super::notify::Manager;
 use crate::errors::{Context, Error, Result};
@@ -196,13 +197,15 @@ pub fn main(args: &RunArgs) -> Result<()> {
     give_back();
 
     let log = RefCell::new(Log::new(io::stdout(), args.json));
+    let names = Names::new(&root.mount);
+    let at = names.of_path(&root.path);
+    let recorder = RefCell::new(Recorder::open(&at, root.id));
     let print = |line: &Line| {
+        recorder.borrow_mut().add(line);
         log.borrow_mut()
             .print(line)
             .map_err(|source| Error::Output { source })
     };
-    let names = Names::new(&root.mount);
-    let at = names.of_path(&root.path);
     let explain = loaded.take_explain();
     // A reload changes it.
     let what = RefCell::new(what);
