@@ -196,7 +196,10 @@ fn who_asks_for_a_reload_hears_what_came_of_it() {
     assert!(huge(&a));
     // In force when the command ends, not some time later.
     for (overrides, is_huge) in [
-        ("[[override]]\ncgroups = 'asked/a'\npolicy = 'tiny'\n", false),
+        (
+            "[[override]]\ncgroups = 'asked/a'\npolicy = 'tiny'\n",
+            false,
+        ),
         ("", true),
     ] {
         file.write(with(overrides));

@@ -185,6 +185,10 @@ pub struct ConfigArgs {
     /// Where policies are.
     #[command(flatten)]
     pub directory: Directory,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `config`.

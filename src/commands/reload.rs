@@ -216,7 +216,10 @@ mod tests {
             let stream = UnixStream::connect(&path).unwrap();
             let asking = thread::spawn(|| ask(stream, MOMENT).unwrap());
             requests.serve(|| Ok(verdict(in_force))).unwrap();
-            assert_eq!(asking.join().unwrap(), verdict(in_force));
+            let answer = asking.join().unwrap();
+            assert_eq!(answer, verdict(in_force));
+            let json = serde_json::to_value(answer).unwrap();
+            assert_eq!(print::undocumented(&json), [""; 0]);
         }
         drop(requests);
         assert!(!path.exists());
