@@ -88,7 +88,7 @@ static __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp, _
 }
 
 /*
- * One copy of this for each reason, which is a constant then.  The facts stay in registers:
+ * A page fault has a copy of its own, where its reason is constant.  The facts stay in registers:
  * nothing that is called here may take their address.
  */
 static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
@@ -118,8 +118,8 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
-	if (mthp_has(t, MTHP_SAMPLED) &&
-	    (reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)))
+	if ((reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)) &&
+	    mthp_has(t, MTHP_SAMPLED))
 		mthp_sample(cgrp, state, t, reason);
 	mthp_kept_facts(&f, state);
 	/* A scan a moment earlier may have found no process. */
@@ -144,17 +144,15 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	return mthp_allow(orders, d.orders);
 }
 
-/* Rare, so these two are kept out of the way of the others. */
-static __noinline unsigned long mthp_answer_collapse(struct cgroup *cgrp, __u64 flags,
-						     unsigned long orders)
+/* Rarer than page faults, so they share a copy: the verifier follows it once, and not for each. */
+static __noinline unsigned long mthp_answer_other(__u32 reason, struct cgroup *cgrp, __u64 flags,
+						  unsigned long orders)
 {
-	return mthp_answer_for(BPF_MTHP_COLLAPSE, cgrp, flags, orders);
-}
-
-static __noinline unsigned long mthp_answer_reclaim(struct cgroup *cgrp, __u64 flags,
-						    unsigned long orders)
-{
-	return mthp_answer_for(BPF_MTHP_RECLAIM, cgrp, flags, orders);
+	/* clang takes another number for the bound of one; the verifier has to see this one's. */
+	asm volatile("" : "+r"(reason));
+	if (reason >= MTHP_NR_REASONS)
+		return orders;
+	return mthp_answer_for(reason, cgrp, flags, orders);
 }
 
 /* A reason that is not known here passes: a later kernel has more of them. */
@@ -163,18 +161,7 @@ static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 reas
 {
 	if (likely(reason == BPF_MTHP_FAULT))
 		return mthp_answer_for(BPF_MTHP_FAULT, cgrp, flags, orders);
-	switch (reason) {
-	case BPF_MTHP_SWAPIN:
-		return mthp_answer_for(BPF_MTHP_SWAPIN, cgrp, flags, orders);
-	case BPF_MTHP_KHUGEPAGED:
-		return mthp_answer_for(BPF_MTHP_KHUGEPAGED, cgrp, flags, orders);
-	case BPF_MTHP_COLLAPSE:
-		return mthp_answer_collapse(cgrp, flags, orders);
-	case BPF_MTHP_RECLAIM:
-		return mthp_answer_reclaim(cgrp, flags, orders);
-	default:
-		return orders;
-	}
+	return MTHP_KNOWN(reason) ? mthp_answer_other(reason, cgrp, flags, orders) : orders;
 }
 
 #endif /* MTHP_CHOOSE_BPF_H */

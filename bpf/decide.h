@@ -41,7 +41,10 @@ struct mthp_facts {
 	__u32 sparse;		/* what mthp_wasteful() said last */
 };
 
-/* Has the profile one of @rules?  A rule that none has is not in the program. */
+/*
+ * Has the profile one of @rules?  A rule that none has is not in the program.  In a condition
+ * what is seldom so comes first, as a flag of the state: then most requests ask for no rule.
+ */
 static __always_inline int mthp_has(const struct mthp_tunables *t, __u32 rules)
 {
 	return (t->rules & mthp_common(t)->rules & rules) != 0;
@@ -249,7 +252,7 @@ static __always_inline __u64 mthp_fitting_orders(__u64 room, __u64 factor,
 static __always_inline int mthp_pressed(const struct mthp_facts *f,
 					const struct mthp_tunables *t)
 {
-	return mthp_has(t, MTHP_RULE(PRESSURE)) && f->pressure;
+	return f->pressure && mthp_has(t, MTHP_RULE(PRESSURE));
 }
 
 /* Bits of the orders up to @order, which is below 63. */
@@ -276,8 +279,8 @@ static __always_inline int mthp_may_fill_with_zeroes(__u32 reason, const struct 
 static __always_inline int mthp_small(const struct mthp_facts *f,
 				      const struct mthp_tunables *t)
 {
-	return mthp_has(t, MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
-	       f->memory_bytes < t->min_memory && f->memory_known && f->populated &&
+	return f->memory_bytes < t->min_memory && f->memory_known && f->populated &&
+	       mthp_has(t, MTHP_RULE(SMALL)) && mthp_may_fill_with_zeroes(f->reason, t) &&
 	       !mthp_wanted(f, t);
 }
 
@@ -300,7 +303,7 @@ static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
 static __always_inline int mthp_sparse(const struct mthp_facts *f,
 				       const struct mthp_tunables *t)
 {
-	return mthp_has(t, MTHP_RULE(SPARSE)) && t->sparse_bytes && f->sparse &&
+	return f->sparse && mthp_has(t, MTHP_RULE(SPARSE)) && t->sparse_bytes &&
 	       mthp_may_fill_with_zeroes(f->reason, t) && !mthp_wanted(f, t);
 }
 
@@ -397,14 +400,13 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 	}
 	if (mthp_has(t, MTHP_RULE(ROOM))) {
 		room(f, of);
+		if (f->room_bytes != MTHP_NO_LIMIT)
+			mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
 		d.room_factor = mthp_factor(f, t);
-		mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
 	}
-	if (mthp_has(t, MTHP_RULE(CAP))) {
-		cap = mthp_cap(f, t);
-		if (cap < MTHP_NO_CAP && !mthp_wanted(f, t))
-			mthp_leave(&d, mthp_up_to(cap), MTHP_CAP);
-	}
+	cap = mthp_cap(f, t);
+	if (cap < MTHP_NO_CAP && mthp_has(t, MTHP_RULE(CAP)) && !mthp_wanted(f, t))
+		mthp_leave(&d, mthp_up_to(cap), MTHP_CAP);
 	return d;
 }
 

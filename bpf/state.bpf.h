@@ -119,10 +119,15 @@ static __always_inline const struct mthp_tunables *mthp_profile_of(struct cgroup
 								   const struct mthp_cgroup *state)
 {
 	__u32 id = state->profile;
+	const struct mthp_tunables *t = mthp_profile(id);
 
-	if (likely(mthp_is_profile(id)))
-		return mthp_profile(id);
-	return mthp_profile_above(cgrp);
+	/* Slot 0, which id 0 is of, is never free: no id is of no profile. */
+	if (likely(t->id == id))
+		return t;
+	t = mthp_profile_above(cgrp);
+	/* Or clang would join both ways before the profile is looked up, and do that twice. */
+	asm volatile("" : "+r"(t));
+	return t;
 }
 
 /* Does @cgrp count its own memory? */
