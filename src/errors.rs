@@ -281,6 +281,29 @@ pub enum Error {
         log: String,
     },
 
+    /// There is no daemon to be asked.
+    #[error(
+        "{}: no mthp_ext answers here ({why}). \
+         None runs, it runs on another cgroup, or it could not make its socket and said so: \
+         `mthp_ext status` shows where policies are, `systemctl status mthp_ext` the service.",
+        path.display()
+    )]
+    NotRunning {
+        /// The cgroup, or the directory of the sockets.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+
+    /// The daemon did not do what it was asked.
+    #[error("{text}")]
+    Refused {
+        /// Its reason and the remedy.
+        text: String,
+        /// The exit code for that reason.
+        code: u8,
+    },
+
     /// Standard output is gone.
     #[error(
         "cannot write to standard output: {source}. \
@@ -313,6 +336,8 @@ impl Error {
             Error::Output { .. } => 14,
             Error::NotBound { .. } | Error::NoEvents { .. } => 15,
             Error::NoBpffs { .. } => 16,
+            Error::NotRunning { .. } => 17,
+            Error::Refused { code, .. } => (*code).max(1),
         }
     }
 }
@@ -360,7 +385,8 @@ Exit codes:
   13  the kernel refused the policy
   14  standard output was closed
   15  no policy binds the cgroup; `events`: no daemon runs
-  16  no BPF file system for `--on-exit keep`";
+  16  no BPF file system for `--on-exit keep`
+  17  no daemon answers";
 
 #[cfg(test)]
 mod tests {
@@ -431,6 +457,14 @@ mod tests {
                 what: text(),
                 directory: PathBuf::from("/p"),
             },
+            Error::NotRunning {
+                path: PathBuf::from("/p"),
+                why: text(),
+            },
+            Error::Refused {
+                text: text(),
+                code: 0,
+            },
         ]
     }
 
@@ -439,7 +473,7 @@ mod tests {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, (1..=16).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=17).collect::<Vec<u8>>());
     }
 
     #[test]

@@ -192,10 +192,11 @@ impl Assigner {
 
     /// Takes over what the files say by now.  New policies get slots that nobody has, cgroups
     /// change over one by one, and only then the old ones go: nobody is without a policy.
+    /// Returns [`Self::text`].
     ///
     /// # Errors
     /// [`Error::Config`] if it cannot be used: all stays as it was.
-    pub fn reload(&mut self, loaded: &Loaded) -> Result<()> {
+    pub fn reload(&mut self, loaded: &Loaded) -> Result<String> {
         let made = config::plan(&self.file, &self.directory, &self.sizes);
         let (plan, problems) = made.map_err(|problems| config::unusable(&self.file, &problems))?;
         let refused = |what: &str| Error::Config {
@@ -235,7 +236,8 @@ impl Assigner {
         }
         self.problems = problems;
         self.profiles.keep(&self.ids);
-        set(&self.profiles)
+        set(&self.profiles)?;
+        Ok(self.text())
     }
 
     /// "configuration FILE: 2 overrides for 3 cgroups", and what is left out.

@@ -434,7 +434,7 @@ fn listener(address: &Address, files: &Files) -> io::Result<Listener> {
 
 /// Binds a unix socket.  One that nobody listens on any more is replaced, and the directory is
 /// made if only that is missing.
-fn bind(path: &Path) -> io::Result<UnixListener> {
+pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         match fs::create_dir(directory) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
@@ -460,11 +460,15 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 impl Drop for Exporter {
     fn drop(&mut self) {
         for (path, inode) in &*locked(&self.files) {
-            // Not that of another, who came meanwhile.
-            if fs::symlink_metadata(path).is_ok_and(|file| file.ino() == *inode) {
-                let _ = fs::remove_file(path);
-            }
+            remove(path, *inode);
         }
+    }
+}
+
+/// Removes a socket, but not that of another, who came meanwhile.
+pub(super) fn remove(path: &Path, inode: u64) {
+    if fs::symlink_metadata(path).is_ok_and(|file| file.ino() == inode) {
+        let _ = fs::remove_file(path);
     }
 }
 

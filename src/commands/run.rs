@@ -22,6 +22,7 @@ use super::config;
 use super::events::Recorder;
 use super::exporter::{self, Address, Counters, Exporter};
 use super::notify::Manager;
+use super::reload::{Requests, Verdict};
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
@@ -55,16 +56,18 @@ enum Woke {
     Pressure,
     Events,
     Pulse,
+    Request,
 }
 
 impl Woke {
-    const ALL: [Woke; 6] = [
+    const ALL: [Woke; 7] = [
         Woke::Link,
         Woke::Signal,
         Woke::Timer,
         Woke::Pressure,
         Woke::Events,
         Woke::Pulse,
+        Woke::Request,
     ];
 
     fn from_data(data: u64) -> Option<Self> {
@@ -178,6 +181,10 @@ pub fn main(args: &RunArgs) -> Result<()> {
         false => None,
     };
     let mut exporter = Exporter::listen(&args.metrics);
+    // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.
+    let requests = Requests::listen(&root)
+        .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
+        .ok();
     let (load, profiles) = match &assigner {
         Some(assigner) => (assigner.load(), assigner.profiles().clone()),
         None => {
@@ -256,6 +263,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             loaded: &loaded,
             print: &print,
             manager: &manager,
+            requests: requests.as_ref(),
         };
         service.put_into_force(true);
         service.serve(trigger.as_ref(), &signals)
@@ -360,6 +368,8 @@ struct Service<'a> {
     counters: &'a Counters,
     print: &'a dyn Fn(&Line) -> Result<()>,
     manager: &'a Manager,
+    /// Who asks for a new configuration.
+    requests: Option<&'a Requests>,
 }
 
 /// The timer of the scan: once per window, more often for a while after a PSI event.
@@ -516,17 +526,33 @@ impl Service<'_> {
     }
 
     /// Takes a new configuration over; one that cannot be used leaves the former one in force.
-    fn reload(&self, assigner: &RefCell<Assigner>) -> Result<()> {
-        let reloaded = assigner.borrow_mut().reload(self.loaded);
-        self.put_into_force(reloaded.is_ok());
-        self.manager.changed(&self.status());
-        (self.print)(&match reloaded {
-            Ok(()) => configured(true, assigner.borrow().text()),
-            Err(e) => configured(
-                false,
-                format!("the new configuration is not in force, the former one stays: {e}"),
+    fn reload(&self) -> Result<Verdict> {
+        let refused = |text: String, code: u8| Verdict {
+            in_force: false,
+            text,
+            code,
+        };
+        let verdict = match self.assigner {
+            Some(assigner) => match assigner.borrow_mut().reload(self.loaded) {
+                Ok(text) => Verdict {
+                    in_force: true,
+                    text,
+                    code: 0,
+                },
+                Err(e) => refused(
+                    format!("the new configuration is not in force, the former one stays: {e}"),
+                    e.code(),
+                ),
+            },
+            None => refused(
+                "no configuration was read at the start: restart to use one".to_owned(),
+                Error::Usage(String::new()).code(),
             ),
-        })
+        };
+        self.put_into_force(verdict.in_force);
+        self.manager.changed(&self.status());
+        (self.print)(&configured(verdict.in_force, verdict.text.clone()))?;
+        Ok(verdict)
     }
 
     /// The loop.
@@ -578,6 +604,9 @@ impl Service<'_> {
         if let Some(pulse) = self.manager.pulse() {
             watch(pulse, EpollFlags::EPOLLIN, Woke::Pulse)?;
         }
+        if let Some(requests) = self.requests {
+            watch(requests.as_fd(), EpollFlags::EPOLLIN, Woke::Request)?;
+        }
         consume()?;
         self.manager.ready(&self.status())?;
 
@@ -596,19 +625,11 @@ impl Service<'_> {
                     (Some(Woke::Link), _) => return self.link_gone(),
                     (Some(Woke::Signal), _) => {
                         consume()?;
-                        match (received(signals), self.assigner) {
-                            (Signal::SIGHUP, Some(assigner)) => self.reload(assigner)?,
-                            // Without a service manager it is the end of a terminal.
-                            (Signal::SIGHUP, None) if self.manager.pulse().is_some() => {
-                                self.put_into_force(false);
-                                self.manager.changed(&self.status());
-                                (self.print)(&configured(
-                                    false,
-                                    "no configuration was read at the start: restart to use one"
-                                        .to_owned(),
-                                ))?;
-                            }
-                            (signal, _) => return Ok(Ended::By(signal)),
+                        // Without configuration and service manager it is the end of a terminal.
+                        let reloads = self.assigner.is_some() || self.manager.pulse().is_some();
+                        match received(signals) {
+                            Signal::SIGHUP if reloads => drop(self.reload()?),
+                            signal => return Ok(Ended::By(signal)),
                         }
                     }
                     (Some(Woke::Pressure), _) if gone => return self.trigger_failed(),
@@ -621,6 +642,12 @@ impl Service<'_> {
                         scan = true;
                     }
                     (Some(Woke::Pulse), _) => pulse = true,
+                    (Some(Woke::Request), _) => {
+                        consume()?;
+                        if let Some(requests) = self.requests {
+                            requests.serve(|| self.reload())?;
+                        }
+                    }
                     _ => {}
                 }
             }

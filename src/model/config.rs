@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use globset::{Glob, GlobBuilder};
+use serde::Serialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -35,7 +36,8 @@ impl fmt::Display for Place {
 }
 
 /// What a mistake spoils.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Spoils {
     /// The whole configuration.
     All,
