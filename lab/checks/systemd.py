@@ -13,7 +13,7 @@ from pathlib import Path
 from lab import proc, programs, setup, space
 from lab.checks import tap
 from lab.checks.result import Status, Suite
-from lab.errors import Exit, LabError
+from lab.errors import Exit
 from lab.kernel import build
 from lab.kernel.build import Kernel
 from lab.lock import locked
@@ -22,8 +22,10 @@ from lab.vm import Mode, accel, initramfs, qemu
 from lab.vm.cpio import CpioWriter
 from lab.vm.verdict import splats
 
-_SEEDS = ("systemd", "bash", "coreutils", "curl", "mawk", "grep", "mount", "procps", "sed", "util-linux")
-_NOT_NEEDED = re.compile(r"perl|debconf|^(dpkg|tar|usrmerge|usr-is-merged|debianutils|install-info|gcc-|libelogind|dmsetup)")
+_SEEDS = ("systemd", "bash", "coreutils", "curl", "grep", "mount", "procps", "sed", "util-linux")
+_NOT_NEEDED = re.compile(
+    r"perl|debconf|^(dpkg|tar|usrmerge|usr-is-merged|debianutils|install-info|gcc-|libelogind|dmsetup)"
+)
 """Of what those depend on: what only installs them, and alternatives."""
 _LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/lib/udev/hwdb.d")
 _DIRECTORY = BUILD / "vm" / "systemd"
@@ -38,10 +40,21 @@ _LACKS = {"INOTIFY_USER": "PID 1 has a stand-in without events", "SECCOMP": "sys
 """Options that the lab's kernel is built without, and what that leaves untested."""
 
 _MASKED = (
-    "systemd-hwdb-update systemd-journal-catalog-update systemd-journal-flush systemd-update-done systemd-update-utmp "
-    "systemd-random-seed systemd-sysusers systemd-machine-id-commit systemd-firstboot systemd-pstore ldconfig "
-    "systemd-binfmt systemd-modules-load systemd-network-generator"
-).split()
+    "systemd-hwdb-update",
+    "systemd-journal-catalog-update",
+    "systemd-journal-flush",
+    "systemd-update-done",
+    "systemd-update-utmp",
+    "systemd-random-seed",
+    "systemd-sysusers",
+    "systemd-machine-id-commit",
+    "systemd-firstboot",
+    "systemd-pstore",
+    "ldconfig",
+    "systemd-binfmt",
+    "systemd-modules-load",
+    "systemd-network-generator",
+)
 """Services of a boot that change nothing for the unit, and take their time emulated."""
 
 _ETC = {

@@ -79,17 +79,19 @@ status_text() {
 	[[ $text == *"attached to /"*link* ]] && systemctl status --no-pager $unit | grep -q 'Status: ".*attached'
 }
 
-# Starts a service that fills 4 MiB at once; what the policy counted for it, and its huge pages in KiB.
+memory_of_probe() { sed -n "s/^$1 //p" /sys/fs/cgroup/system.slice/probe.service/memory.stat; }
+probe_is_full() { [ "$(memory_of_probe anon)" -gt $((6 << 20)) ]; }
+
+# Starts a service that fills a buffer of 6 MiB; what the policy counted for it, and its huge pages in bytes.
 probe() {
-	printf '%s\n' '[Service]' 'Type=notify' 'NotifyAccess=all' \
-		"ExecStart=/bin/bash -c 'x=\$\$(head -c 4194304 /dev/zero | tr \"\\\\0\" x); systemd-notify --ready; sleep 600'" \
+	printf '%s\n' '[Service]' "ExecStart=/bin/bash -c 'dd if=/dev/zero bs=6M count=1 | sleep 600'" \
 		>/run/systemd/system/probe.service
 	systemctl daemon-reload
-	systemctl restart probe.service || return 1
-	huge=$(awk '/^AnonHugePages:/ { print $2 }' "/proc/$(systemctl show --value -p MainPID probe.service)/smaps_rollup")
+	systemctl start probe.service && until_true 20 probe_is_full || return 1
+	huge=$(memory_of_probe anon_thp)
 	narrowed=$(mthp_ext status --json | sed 's/{"cgroup":/\n&/g' | grep -F '"/system.slice/probe.service"' |
 		sed -n 's/.*"narrowed":{.*"small":\([0-9]*\).*/\1/p')
-	echo "narrowed by small: ${narrowed:-0}; huge pages: ${huge}K"
+	echo "narrowed by small: ${narrowed:-0}; huge pages: $huge bytes"
 	systemctl stop probe.service
 }
 
