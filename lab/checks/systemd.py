@@ -166,6 +166,11 @@ def _image(out: Path) -> None:
 
 def run(kernel: Kernel, mode: Mode) -> Suite:
     """The checks of lab/checks/systemd.sh in their guest."""
+    with locked("systemd-guest"):
+        return _run(kernel, mode)
+
+
+def _run(kernel: Kernel, mode: Mode) -> Suite:
     shutil.rmtree(_DIRECTORY, ignore_errors=True)
     _DIRECTORY.mkdir(parents=True)
     files = qemu.Files(
