@@ -13,5 +13,4 @@ pub mod named;
 pub mod neighbours;
 pub mod process;
 pub mod psi;
-pub mod recorded;
 pub mod thp;
