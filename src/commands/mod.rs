@@ -15,6 +15,7 @@ pub mod notify;
 pub mod options;
 pub mod policies;
 pub mod run;
+pub mod settings;
 pub mod status;
 pub mod support;
 pub mod top;

@@ -53,8 +53,12 @@ pub fn page_shift() -> u32 {
 
 /// The word in brackets of a sysfs choice.
 fn choice(file: &Path) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
+    chosen(&fs::read_to_string(file).ok()?).map(str::to_owned)
+}
+
+/// The word in brackets of a text.
+pub(super) fn chosen(text: &str) -> Option<&str> {
+    Some(text.split_once('[')?.1.split_once(']')?.0)
 }
 
 /// The host's setting, which a policy narrows.
