@@ -301,7 +301,11 @@ mod tests {
             assert_eq!(print::undocumented(&json), [""; 0]);
             String::from_utf8(out).unwrap()
         };
-        let out = shown(Some(vec![one(Fate::Left), one(Fate::PutBack)]));
+        let out = shown(Some(vec![
+            one(Fate::Left),
+            one(Fate::PutBack),
+            one(Fate::PutBack),
+        ]));
         assert!(out.contains("left      enabled  never  madvise\n"), "{out}");
         assert!(out.contains("\n1 left as it is"), "{out}");
         assert!(shown(Some(vec![one(Fate::AsBefore)])).ends_with("all are as they were before\n"));

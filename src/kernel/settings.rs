@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -145,7 +146,7 @@ fn write(file: &Path, value: &str) -> Result<()> {
 }
 
 /// Nobody else applies or undoes while it lives.
-type Lock = Flock<File>;
+type Lock = Option<Flock<File>>;
 
 impl Place {
     /// That of the running machine.
@@ -394,14 +395,17 @@ impl Place {
             _ => {}
         }
         let directory = File::open(&self.saved).map_err(|e| refused(&self.saved, e))?;
-        Flock::lock(directory, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, errno)| errno)
-            .context(|| {
+        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Some(lock)),
+            // A kernel without CONFIG_FILE_LOCKING: two at once may mix, each file stays whole.
+            Err((_, Errno::ENOSYS)) => Ok(None),
+            Err((_, errno)) => Err(errno).context(|| {
                 format!(
                     "locking {} (another `mthp_ext settings` is at work: wait for it)",
                     self.saved.display()
                 )
-            })
+            }),
+        }
     }
 
     fn file(&self) -> PathBuf {
