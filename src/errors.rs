@@ -93,20 +93,6 @@ pub enum Error {
         setting: String,
     },
 
-    /// No daemon reports, or has reported.
-    #[error(
-        "{what}. \
-         `mthp_ext run` keeps its events in {} while it runs: start it, or read its log, \
-         under systemd with `journalctl -u mthp_ext`.",
-        directory.display()
-    )]
-    NoEvents {
-        /// What is missing.
-        what: String,
-        /// Where events are.
-        directory: PathBuf,
-    },
-
     /// The caller may not load BPF programs.
     #[error(
         "no privilege to {what}. \
@@ -360,7 +346,7 @@ impl Error {
             Error::Scan { .. } => 12,
             Error::Load { .. } => 13,
             Error::Output { .. } => 14,
-            Error::NotBound { .. } | Error::NoEvents { .. } => 15,
+            Error::NotBound { .. } => 15,
             Error::NoBpffs { .. } => 16,
             Error::NotRunning { .. } => 17,
             Error::Refused { code, .. } => (*code).max(1),
@@ -411,7 +397,7 @@ Exit codes:
   12  the scan failed
   13  the kernel refused the policy
   14  standard output was closed
-  15  no policy binds the cgroup; `events`: no daemon runs
+  15  no policy binds the cgroup
   16  no BPF file system for `--on-exit keep`
   17  no daemon answers
   18  `settings show`: a setting differs from what a policy needs";
@@ -485,10 +471,6 @@ mod tests {
             Error::NotBound {
                 name: text(),
                 setting: text(),
-            },
-            Error::NoEvents {
-                what: text(),
-                directory: PathBuf::from("/p"),
             },
             Error::NotRunning {
                 path: PathBuf::from("/p"),

@@ -76,11 +76,6 @@ pub enum Command {
     /// Show the cgroups on the terminal, the busiest first, with what each may use and why; q quits
     #[command(after_help = EXIT_CODES)]
     Top(TopArgs),
-    /// Print what the daemons have reported: decisions with their reasons, configurations, starts and ends
-    ///
-    /// The lines are those of `run`, which keeps the newest of them in /run/mthp_ext/events.
-    #[command(after_help = EXIT_CODES)]
-    Events(EventsArgs),
     /// List the policies of `run`: for whom, which rules, which options they set
     #[command(after_help = EXIT_CODES)]
     Policies(PoliciesArgs),
@@ -180,22 +175,6 @@ pub struct TopArgs {
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
     pub interval: Duration,
-}
-
-/// Options of `events`.
-#[derive(Debug, Args)]
-pub struct EventsArgs {
-    /// Go on with what is reported from now on, until Ctrl-C
-    #[arg(long, short)]
-    pub follow: bool,
-
-    /// Only what was reported within this time
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    pub since: Option<Duration>,
-
-    /// Print JSON lines instead of text
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// A time between two answers: shorter ones would be nothing but work for the kernel.

@@ -7,7 +7,6 @@ pub mod checked;
 pub mod cli;
 pub mod config;
 pub mod detach;
-pub mod events;
 pub mod explain;
 pub mod exporter;
 pub mod given;
