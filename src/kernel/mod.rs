@@ -14,4 +14,5 @@ pub mod neighbours;
 pub mod process;
 pub mod psi;
 pub mod recorded;
+pub mod settings;
 pub mod thp;
