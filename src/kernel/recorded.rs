@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
@@ -20,6 +21,13 @@ const OLDER: &str = "older";
 /// The file that is followed by that of `path`.
 fn older(path: &Path) -> PathBuf {
     path.with_extension(OLDER)
+}
+
+/// Gives up the older lines: their room is free at once, whoever still has the file open.
+fn drop_older(path: &Path) -> io::Result<()> {
+    let path = older(path);
+    OpenOptions::new().write(true).open(&path)?.set_len(0)?;
+    fs::remove_file(path)
 }
 
 /// A lock on the whole file: it says that the writer lives, and goes with it, however that ends.
@@ -39,8 +47,11 @@ fn own(path: &Path) -> io::Result<File> {
     // Root and its group, as of the socket of --metrics.
     file.set_permissions(Permissions::from_mode(0o640))?;
     // Only one daemon is attached to a cgroup, so nobody else has it.
-    fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock(libc::F_WRLCK)))?;
-    Ok(file)
+    match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock(libc::F_WRLCK))) {
+        // A kernel without CONFIG_FILE_LOCKING says EACCES; where another has the lock it is EAGAIN.
+        Ok(_) | Err(Errno::EACCES) => Ok(file),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Who writes.
@@ -105,6 +116,10 @@ impl Writer {
 
     /// What is there becomes the older file, and what was that goes.
     fn turn(&mut self) -> io::Result<()> {
+        match drop_older(&self.path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
         match fs::rename(&self.path, older(&self.path)) {
             // The last time there could be no new one.
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
@@ -135,13 +150,13 @@ impl Writer {
             Err(e) if full(&e) => {}
             written => return written,
         }
-        if fs::remove_file(older(&self.path)).is_ok() && self.write(bytes).is_ok() {
+        if drop_older(&self.path).is_ok() && self.write(bytes).is_ok() {
             return Ok(());
         }
         self.turn()?;
         match self.write(bytes) {
             Err(e) if full(&e) => {
-                fs::remove_file(older(&self.path))?;
+                drop_older(&self.path)?;
                 self.write(bytes)
             }
             written => written,
@@ -149,7 +164,7 @@ impl Writer {
     }
 }
 
-/// Does a process write it?
+/// Does a process write it?  A kernel without CONFIG_FILE_LOCKING cannot tell: then one may.
 pub fn is_written(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;
@@ -157,7 +172,7 @@ pub fn is_written(path: &Path) -> bool {
     let mut found = lock(libc::F_WRLCK);
     // Asking takes no lock, so a reader never stands in the way of a daemon that starts.
     let asked = fcntl(file.as_fd(), FcntlArg::F_OFD_GETLK(&mut found));
-    asked.is_ok() && i32::from(found.l_type) != libc::F_UNLCK
+    asked.is_err() || i32::from(found.l_type) != libc::F_UNLCK
 }
 
 /// One file that is read.
