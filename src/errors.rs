@@ -203,6 +203,30 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A setting is not as a policy needs it.
+    #[error(
+        "{count} settings differ from what a policy needs, so there is less for it to give. \
+         The kernel boots with all sizes off but one, or somebody has changed them: \
+         `mthp_ext settings apply` sets them, and `undo` puts them back."
+    )]
+    SettingsDiffer {
+        /// How many.
+        count: usize,
+    },
+
+    /// The settings, or where they are saved, may not be written.
+    #[error(
+        "{}: {source}. Settings of transparent huge pages are root's, \
+         and /sys is mounted read-only in most containers: run it as root, on the host.",
+        shown::path(path)
+    )]
+    SettingsNotWritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
     /// The cgroup was removed while the policy ran.
     #[error(
         "{}: the cgroup was removed, and the policy was detached with it. \
@@ -309,7 +333,9 @@ impl Error {
             Error::System { .. } => 1,
             Error::Usage(_) | Error::Policy { .. } | Error::Config { .. } => 2,
             Error::NotCgroup2 { .. } | Error::NoSuchCgroup { .. } => 3,
-            Error::NoPrivilege { .. } | Error::NotWritable { .. } => 4,
+            Error::NoPrivilege { .. }
+            | Error::NotWritable { .. }
+            | Error::SettingsNotWritable { .. } => 4,
             Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
             Error::NoPsi { .. } => 6,
             Error::NoMemoryController { .. } => 7,
@@ -324,6 +350,7 @@ impl Error {
             Error::NoBpffs { .. } => 16,
             Error::NotRunning { .. } => 17,
             Error::Refused { code, .. } => (*code).max(1),
+            Error::SettingsDiffer { .. } => 18,
         }
     }
 }
@@ -372,7 +399,8 @@ Exit codes:
   14  standard output was closed
   15  no policy binds the cgroup
   16  no BPF file system for `--on-exit keep`
-  17  no daemon answers";
+  17  no daemon answers
+  18  `settings show`: a setting differs from what a policy needs";
 
 #[cfg(test)]
 mod tests {
@@ -421,6 +449,11 @@ mod tests {
             Error::RootRemoved { path: path.clone() },
             Error::Running { path: path.clone() },
             Error::NoBpffs { path: path.clone() },
+            Error::SettingsDiffer { count: 1 },
+            Error::SettingsNotWritable {
+                path: path.clone(),
+                source: io(),
+            },
             Error::NoCgroup2 { path: path.clone() },
             Error::NoBtf { path, source: io() },
             Error::Scan { source: io() },
@@ -455,7 +488,7 @@ mod tests {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, (1..=17).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=18).collect::<Vec<u8>>());
     }
 
     #[test]

@@ -91,6 +91,12 @@ pub enum Command {
     /// Show what a configuration comes to: each value, and where it is from
     #[command(after_help = EXIT_CODES)]
     Config(ShowArgs),
+    /// Show, set or put back the settings of transparent huge pages that a policy needs
+    Settings {
+        /// What to do.
+        #[command(subcommand)]
+        command: SettingsCommand,
+    },
     /// Check this system for what mthp_ext needs; changes nothing
     #[command(after_help = EXIT_CODES)]
     Support(OutputArgs),
@@ -99,6 +105,32 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+/// What `settings` does.
+#[derive(Debug, Subcommand)]
+pub enum SettingsCommand {
+    /// Show each setting, what a policy needs, and why; changes nothing
+    #[command(after_help = EXIT_CODES)]
+    Show(OutputArgs),
+    /// Set those that differ, and save what was before
+    #[command(after_help = EXIT_CODES)]
+    Apply(ApplyArgs),
+    /// Put back what was before the first `apply`; leave alone what was changed by hand since
+    #[command(after_help = EXIT_CODES)]
+    Undo(OutputArgs),
+}
+
+/// Options of `settings apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Show what would be set; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of the commands that only show something.

@@ -16,6 +16,7 @@ pub mod options;
 pub mod policies;
 pub mod reload;
 pub mod run;
+pub mod settings;
 pub mod status;
 pub mod support;
 pub mod top;

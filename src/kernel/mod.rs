@@ -13,4 +13,5 @@ pub mod named;
 pub mod neighbours;
 pub mod process;
 pub mod psi;
+pub mod settings;
 pub mod thp;
