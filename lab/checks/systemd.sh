@@ -103,7 +103,7 @@ sandboxed() {
 	pid=$(property MainPID)
 	grep -E '^(CapBnd|CapEff|NoNewPrivs|Seccomp):' /proc/"$pid"/status
 	cat /proc/"$pid"/cgroup /proc/"$pid"/oom_score_adj
-	grep -q '^CapBnd:.*000000c001000000$' /proc/"$pid"/status && [ "$(cat /proc/"$pid"/oom_score_adj)" = -900 ] &&
+	grep -q '^Seccomp:.*2$' /proc/"$pid"/status && grep -q '^CapBnd:.*000000c001000000$' /proc/"$pid"/status && [ "$(cat /proc/"$pid"/oom_score_adj)" = -900 ] &&
 		grep -qx '0::/mthp_ext.service' /proc/"$pid"/cgroup
 }
 
@@ -199,7 +199,7 @@ echo "TAP version 13"
 systemctl --version | head -n 1
 check "start ends when the policy is in force" starts_in_force
 check "the status text names the policy" status_text
-check "capabilities, cgroup and OOM score are the unit's" sandboxed
+check "capabilities, filters, cgroup and OOM score are the unit's" sandboxed
 check "the policy narrows" narrows
 check "kill -9 is followed by a restart" restarted_after KILL 60
 check "a reload of a good configuration keeps the process" reload_good
