@@ -85,11 +85,15 @@ class Known:
             for name, own in fields.items()
         }
         options["RunArgs"] = options["RunArgs"] - {"given"} | table_of_options() | {"set"}
-        variants = re.search(r"^pub enum Command \{\n(.*?)^\}", cli, re.MULTILINE | re.DOTALL)
-        self.subcommands = {
-            name.lower(): options[args]
-            for name, args in re.findall(r"^    (\w+)\((\w+)\),", variants[1] if variants else "", re.MULTILINE)
-        } | {"completions": set()}
+        enums = dict(re.findall(r"^pub enum (\w+) \{\n(.*?)^\}", cli, re.MULTILINE | re.DOTALL))
+        taken = {
+            name: {variant.lower(): options[args] for variant, args in re.findall(r"^    (\w+)\((\w+)\),", body, re.M)}
+            for name, body in enums.items()
+        }
+        # One with commands of its own takes what any of them takes.
+        nested = re.findall(r"^    (\w+) \{\n[^}]*?^        command: (\w+),", enums["Command"], re.MULTILINE)
+        self.subcommands = taken["Command"] | {"completions": set()}
+        self.subcommands |= {name.lower(): set().union(*taken[own].values()) for name, own in nested}
         self.options = set().union(*self.subcommands.values()) | {"help", "version"}
         # A span may name an option of the lab's own programs.
         sources = "".join(path.read_text() for path in (REPO / "lab").rglob("*.py"))
