@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d74000c,	/* "mt", 12 */
+	MTHP_ABI = 0x6d74000d,	/* "mt", 13 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -169,6 +169,8 @@ struct mthp_explained {
 	__u64 asked[MTHP_NR_REASONS];
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
 	__u64 spared_pages[MTHP_NR_REASONS];
+	/* CLOCK_MONOTONIC: when the programs found what is decided now; 0: they have not yet. */
+	__u64 since_ns[MTHP_NR_REASONS];
 };
 
 /*
@@ -223,6 +225,8 @@ struct mthp_cgroup {
 	__u32 pad;
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
+	__u64 changed_ns[MTHP_NR_REASONS];	/* when it last became another; 0: it never did */
+	__u64 met_ns;		/* when the cgroup was first met */
 	__u64 reported_ns;
 	__u64 suppressed;	/* calls whose change the limit kept from being reported */
 	/*

@@ -97,6 +97,8 @@ static __noinline void mthp_fill_event(struct mthp_event *e, struct cgroup *cgrp
 	e->from[0] = 0;
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		e->from[reason] = state->reported[reason];
+		if (state->reported[reason] != e->now.decided[reason].orders)
+			state->changed_ns[reason] = now;
 		state->reported[reason] = e->now.decided[reason].orders;
 	}
 	state->suppressed = 0;
