@@ -104,9 +104,9 @@ def _soak(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
     return [suite]
 
 
-def run(kernel: Kernel, mode: Mode, selftests: bool, short_soak: bool, done: Callable[[Suite], None]) -> list[Suite]:
+def run(kernel: Kernel, mode: Mode, selftests: bool, short_soak: bool, done: Callable[[Suite], None]) -> None:
     """All selftests on `kernel`, which is one for debugging, or a soak, or both; `done` hears of each as it ends."""
     built = guest.build_selftests(kernel)
     parts = [partial(_selftests, kernel, built, mode)] if selftests else []
     parts += [partial(_soak, kernel, built, mode)] if short_soak else []
-    return guest.together(parts, done)
+    guest.together(parts, done)

@@ -365,37 +365,37 @@ def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> S
     return suite
 
 
-def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
+def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Suite], None]) -> None:
     """Runs everything, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
-    return together([*(partial(_alone, this) for this in runs), partial(_all_before, rust, mode)], done)
+    together([*(partial(_alone, this) for this in runs), partial(_all_before, rust, mode)], done)
 
 
-def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> list[Suite]:
+def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> None:
     """Runs the selftests alone, as `run` does."""
-    return together([partial(_alone, this) for this in selftests(kernel, mode)], done)
+    together([partial(_alone, this) for this in selftests(kernel, mode)], done)
 
 
 def _alone(this: Run) -> list[Suite]:
     return [judge(this.name, vm.run(this.job), this.parse)]
 
 
-def together(parts: Sequence[Callable[[], list[Suite]]], done: Callable[[Suite], None]) -> list[Suite]:
+def together(parts: Sequence[Callable[[], list[Suite]]], done: Callable[[Suite], None]) -> None:
     """Runs these, each of which starts a guest, two at a time; `done` hears of each suite as it ends."""
     ended = threading.Event()
 
-    def one(part: Callable[[], list[Suite]]) -> list[Suite]:
+    def one(part: Callable[[], list[Suite]]) -> None:
         found = [] if ended.is_set() else part()
         # Killed because the user interrupts: that says nothing about the tests.
         if not ended.is_set():
             for suite in found:
                 done(suite)
-        return found
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         futures = [pool.submit(one, part) for part in parts]
         try:
-            return [suite for future in futures for suite in future.result()]
+            for future in futures:
+                future.result()
         except BaseException:
             ended.set()
             # The threads wait for their guests; without them they end at once.

@@ -4,6 +4,9 @@
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from lab import results, setup
 from lab.checks import bench, checkpatch, cost, debug, demo, guest, host, soak, tlb
@@ -16,7 +19,6 @@ from lab.paths import REPO, documents
 from lab.vm import accel
 
 _DETAIL_LINES = 30
-_print_lock = threading.Lock()
 PARTS = ("lint", "host", "vm", "sample", "kernel", "soak", "debug")
 _PREEMPTED = ("kernel", "soak", "debug")
 """Those that can be run on a kernel with another model of preemption."""
@@ -26,106 +28,113 @@ _SAMPLE = ("memcached/none", "mixed/host", "kernbench/none")
 """Cases of the benchmark suite that a sample of `vm` has: among them memcached, Redis, Python and gcc."""
 
 
-def _show(suite: Suite) -> None:
-    """One line for the suite, and each failure and skip with its reason."""
-    with _print_lock:
+class _Report:
+    """The suites that have ended, each shown when it does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.suites: list[Suite] = []
+
+    def add(self, suite: Suite) -> None:
+        """Shows one line for the suite, and each failure and skip with its reason; from any thread."""
         counts = ", ".join(f"{suite.count(status)} {status}" for status in Status if suite.count(status))
-        print(f"{suite.name}: {counts} ({suite.seconds:.1f} s)")
-        for test in suite.tests:
-            if test.status is Status.PASSED:
-                continue
-            print(f"  {test.status.upper()} {suite.name} {test.name}")
-            for line in test.detail.splitlines()[-_DETAIL_LINES:]:
-                print(f"    {line}")
-        if suite.count(Status.FAILED):
-            for log in suite.logs:
-                print(f"  log: {log}")
-        sys.stdout.flush()
+        with self._lock:
+            self.suites.append(suite)
+            print(f"{suite.name}: {counts} ({suite.seconds:.1f} s)")
+            for test in suite.tests:
+                if test.status is Status.PASSED:
+                    continue
+                print(f"  {test.status.upper()} {suite.name} {test.name}")
+                for line in test.detail.splitlines()[-_DETAIL_LINES:]:
+                    print(f"    {line}")
+            if suite.count(Status.FAILED):
+                for log in suite.logs:
+                    print(f"  log: {log}")
+            sys.stdout.flush()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """A part that could not be run counts as a failure, and the others still run."""
+        try:
+            yield
+        except LabError as error:
+            suite = Suite(name)
+            suite.fail("(could not be run)", str(error))
+            self.add(suite)
+
+    def end(self) -> Exit:
+        """The closing line; whether all passed."""
+        print(total(self.suites))
+        return Exit.TESTS if any(suite.count(Status.FAILED) for suite in self.suites) else Exit.OK
 
 
-def _part(name: str, suites: list[Suite], error: LabError) -> None:
-    """A part that could not be run counts as a failure, and the others still run."""
-    suite = Suite(name)
-    suite.fail("(could not be run)", str(error))
-    suites.append(suite)
-    _show(suite)
+def _head(text: str) -> None:
+    print(f"test: {text}", flush=True)
 
 
-def _lint(suites: list[Suite]) -> None:
-    print("test: linters", flush=True)
-    suite = linters.run()
-    _show(suite)
-    suites.append(suite)
+def _lint(report: _Report) -> None:
+    _head("linters")
+    report.add(linters.run())
 
 
-def _host(suites: list[Suite], rust: list[host.RustTest]) -> None:
-    print("test: unit tests on the host", flush=True)
-    for suite in [host.python_tests(), *host.rust_tests(rust)]:
-        _show(suite)
-        suites.append(suite)
+def _host(report: _Report, rust: list[host.RustTest]) -> None:
+    _head("unit tests on the host")
+    report.add(host.python_tests())
+    for suite in host.rust_tests(rust):
+        report.add(suite)
 
 
-def _checkpatch(suites: list[Suite]) -> None:
+def _checkpatch() -> Suite:
     begin = time.monotonic()
     suite = Suite("kernel/checkpatch")
     for name, text in checkpatch.complaints().items():
         suite.check(name, not text, text)
     suite.seconds = time.monotonic() - begin
-    _show(suite)
-    suites.append(suite)
+    return suite
 
 
-def _vm(suites: list[Suite], rust: list[host.RustTest]) -> tuple[Kernel, str]:
+def _vm(report: _Report, rust: list[host.RustTest]) -> tuple[Kernel, str]:
     kernel = build.ensure()
-    _checkpatch(suites)
+    report.add(_checkpatch())
     mode, why = accel.of(kernel)
-    print(f"test: in guests, {mode} ({why})", flush=True)
-    suites += guest.run(kernel, rust, mode, _show)
-    print("test: the cost of a call", flush=True)
-    smallest = cost.run(kernel)
-    _show(smallest)
-    suites.append(smallest)
-    print("test: the TLB model", flush=True)
-    checked = tlb.run(kernel)
-    _show(checked)
-    suites.append(checked)
-    print("test: the demo at its smallest", flush=True)
-    smallest = demo.run(kernel)
-    _show(smallest)
-    suites.append(smallest)
-    print("test: every case of the benchmark suite at its smallest", flush=True)
-    smallest = bench.run(kernel)
-    _show(smallest)
-    suites.append(smallest)
+    _head(f"in guests, {mode} ({why})")
+    guest.run(kernel, rust, mode, report.add)
+    for head, check in (
+        ("the cost of a call", cost.run),
+        ("the TLB model", tlb.run),
+        ("the demo at its smallest", demo.run),
+        ("every case of the benchmark suite at its smallest", bench.run),
+    ):
+        _head(head)
+        report.add(check(kernel))
     return kernel, mode
 
 
-def _sample(suites: list[Suite]) -> Kernel:
+def _sample(report: _Report) -> Kernel:
     """What differs between Debian's releases: Redis, the other programs of the suite, QEMU, the compilers."""
     kernel = build.ensure()
-    print("test: the TLB model, a sample of the demo and of the benchmark suite", flush=True)
-    for suite in (tlb.run(kernel), demo.run(kernel), bench.run(kernel, _SAMPLE)):
-        _show(suite)
-        suites.append(suite)
+    _head("the TLB model, a sample of the demo and of the benchmark suite")
+    for check in (tlb.run, demo.run, partial(bench.run, only=_SAMPLE)):
+        report.add(check(kernel))
     return kernel
 
 
-def _kernel(suites: list[Suite], preempt: str) -> tuple[Kernel, str]:
+def _kernel(report: _Report, preempt: str) -> tuple[Kernel, str]:
     """The selftests of the series alone."""
     kernel = build.ensure(variant=build.preempted(build.DEFAULT, preempt))
     mode, why = accel.of(kernel)
-    print(f"test: the kernel selftests, {mode} ({why})", flush=True)
-    suites += guest.run_selftests(kernel, mode, _show)
+    _head(f"the kernel selftests, {mode} ({why})")
+    guest.run_selftests(kernel, mode, report.add)
     return kernel, mode
 
 
-def _debug(suites: list[Suite], parts: list[str], preempt: str) -> None:
+def _debug(report: _Report, parts: list[str], preempt: str) -> None:
     if preempt == "rt" and "soak" in parts:
         raise LabError(Exit.USAGE, soak.NOTHING_TO_SOAK)
     kernel = build.ensure(variant=build.preempted(build.DEBUG, preempt))
     mode, why = accel.of(kernel)
-    print(f"test: on the kernel for debugging, {mode} ({why})", flush=True)
-    suites += debug.run(kernel, mode, "debug" in parts, "soak" in parts, _show)
+    _head(f"on the kernel for debugging, {mode} ({why})")
+    debug.run(kernel, mode, "debug" in parts, "soak" in parts, report.add)
 
 
 def _check_parts(parts: list[str], preempt: str) -> None:
@@ -151,46 +160,32 @@ def test(only: list[str] | None = None, preempt: str = "") -> int:
     need |= setup.Need.BENCH if {"vm", "sample"} & set(parts) else setup.Need(0)
     need |= setup.Need.KERNEL | setup.Need.VM if set(_PREEMPTED) & set(parts) else setup.Need(0)
     setup.ensure(need)
-    suites: list[Suite] = []
+    report = _Report()
     kernel: Kernel | None = None
     mode = "none"
     if "lint" in parts:
-        try:
-            _lint(suites)
-        except LabError as error:
-            _part("linters", suites, error)
-    try:
+        with report.part("linters"):
+            _lint(report)
+    rust: list[host.RustTest] = []
+    with report.part("rust"):
         rust = host.build_rust_tests()
-    except LabError as error:
-        _part("rust", suites, error)
-        rust = []
     in_guest = [one for one in rust if one.integration and one.name.startswith("e2e")]
     if "host" in parts:
-        try:
-            _host(suites, [one for one in rust if one not in in_guest])
-        except LabError as error:
-            _part("host", suites, error)
+        with report.part("host"):
+            _host(report, [one for one in rust if one not in in_guest])
     if "vm" in parts:
-        try:
-            kernel, mode = _vm(suites, in_guest)
-        except LabError as error:
-            _part("vm", suites, error)
+        with report.part("vm"):
+            kernel, mode = _vm(report, in_guest)
     if "sample" in parts:
-        try:
-            kernel, mode = _sample(suites), "icount"
-        except LabError as error:
-            _part("sample", suites, error)
+        with report.part("sample"):
+            kernel, mode = _sample(report), "icount"
     if "kernel" in parts:
-        try:
-            kernel, mode = _kernel(suites, preempt)
-        except LabError as error:
-            _part("kernel", suites, error)
+        with report.part("kernel"):
+            kernel, mode = _kernel(report, preempt)
     if "debug" in parts or "soak" in parts:
-        try:
-            _debug(suites, parts, preempt)
-        except LabError as error:
-            _part("debug", suites, error)
-    return _close(suites, kernel, mode)
+        with report.part("debug"):
+            _debug(report, parts, preempt)
+    return _close(report.suites, kernel, mode)
 
 
 def _close(suites: list[Suite], kernel: Kernel | None, mode: str) -> int:
@@ -216,22 +211,19 @@ def docs(pages: list[str]) -> int:
             raise LabError(Exit.USAGE, f"there is no page {page!r}; name it by its path from the top of the checkout")
     setup.ensure(setup.Need.DEMO)
     rust = {test.name: test for test in host.build_rust_tests()}
-    suites = [host.pages(rust["docs"], pages)]
-    _show(suites[0])
+    report = _Report()
+    report.add(host.pages(rust["docs"], pages))
     if any("```console guest" in (REPO / page).read_text() for page in pages):
         kernel = build.ensure()
         mode, why = accel.of(kernel)
         print(f"docs: in a guest, {mode} ({why})", flush=True)
-        suites.append(guest.pages(kernel, rust[guest.PAGES], mode, pages))
-        _show(suites[1])
-    print(total(suites))
-    return Exit.TESTS if any(suite.count(Status.FAILED) for suite in suites) else Exit.OK
+        report.add(guest.pages(kernel, rust[guest.PAGES], mode, pages))
+    return report.end()
 
 
 def lint() -> int:
     """Only the linters."""
     setup.ensure(setup.Need.PROGRAM | setup.Need.LINT)
-    suites: list[Suite] = []
-    _lint(suites)
-    print(total(suites))
-    return Exit.TESTS if suites[0].count(Status.FAILED) else Exit.OK
+    report = _Report()
+    _lint(report)
+    return report.end()

@@ -1,47 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The suite's regret, gates, plans, scenarios and report, on made-up records."""
+"""The suite's regret and gates, on made-up records."""
 
 import contextlib
 import dataclasses
 import io
-import json
 import math
 import random
-import re
-import sqlite3
 import unittest
 from fnmatch import fnmatch
 from typing import Any
 
 from lab.bench import (
-    compare,
     gates,
     judging,
     markdown,
     output,
     page,
-    published,
     scenarios,
-    software,
     text,
-    timeline,
     variants,
 )
 from lab.bench.__main__ import main as bench_main
-from lab.bench.arms import ARM, ARMS, SIZES_KIB, THP, USUAL
+from lab.bench.arms import ARM, ARMS, THP
 from lab.bench.cell import Cell
 from lab.bench.plan import plan
 from lab.bench.run import Run
-from lab.bench.scenarios import database, store
-from lab.bench.spec import MIB, Case, Role, Scale
+from lab.bench.scenarios import store
+from lab.bench.spec import Case, Role
 from lab.bench.table import Table, metrics, quotient
-from lab.checks import bench as bench_tests
 from lab.errors import LabError
 from lab.paths import REPO
 from lab.report import parts
-from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, often, one, table
-from lab.tests.test_demo import _Checker
-from lab.tests.test_docs_commands import defaults_of_options, table_of_options
+from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, often, one, table
 
 
 class RegretTest(unittest.TestCase):
@@ -530,222 +520,3 @@ class JudgingTest(unittest.TestCase):
         self.assertIn(f"median of {len(rows)} rows", found.name)
         self.assertFalse(self.gate(Table([run for run in runs if run.cell.repeat < 4]), "median of").judged)
         self.assertEqual([g for g in gates.check(table(), counted=True) if "median of" in g.name], [])
-
-
-class PlanTest(unittest.TestCase):
-    def test_arms_are_interleaved_and_slow_ones_run_once(self) -> None:
-        cells = plan([HIGH, FREE], ARMS, ["classic"], 2)
-        arms = [key for key, arm in ARM.items() if arm.meant_for(HIGH.name)]
-        self.assertEqual([c.arm.key for c in cells[: len(arms)]], arms)
-        self.assertEqual(len(cells), 4 * len(arms) - len(HIGH.slow))
-        self.assertEqual(set(ARM) - set(arms), {"oracle", "mthp_madvise", "madvise", "shrinker"})
-
-    def test_lru_flavours_that_make_no_sense_are_left_out(self) -> None:
-        self.assertEqual({c.lru for c in plan([THREADS], [ARM["never"]], ["classic", "mglru"], 1)}, {"classic"})
-
-    def test_a_policy_for_one_use_runs_beside_the_default_in_the_case_made_for_it(self) -> None:
-        both = [ARM["never"], ARM["mthp_ext"]]
-        for arms, ran in ((both, ["never", "mthp_ext", "small-services"]), ([ARM["never"]], ["never"])):
-            self.assertEqual([c.arm.key for c in plan([GROWN], arms, ["classic"], 1)], ran)
-
-    def test_variants_run_in_their_cases_only(self) -> None:
-        cells = plan(list(CI.values()), variants.named(["no-cache"]), ["classic"], 1)
-        self.assertEqual([c.case.name for c in cells], ["roomy/files"])
-
-
-class ScenarioTest(unittest.TestCase):
-    def test_every_case_is_sound(self) -> None:
-        for scale in Scale:
-            cases = scenarios.cases(scale)
-            self.assertEqual(len({case.name for case in cases}), len(cases))
-            for case in cases:
-                groups = [group.name for group in case.groups]
-                self.assertIn(case.main, groups)
-                self.assertEqual(len({task.name for task in case.tasks}), len(case.tasks), case.name)
-                self.assertTrue(any(task.role is Role.LOAD for task in case.tasks), case.name)
-                self.assertTrue({task.group for task in case.tasks} <= {None, *groups}, case.name)
-                self.assertTrue({wave.group for wave in case.waves} <= set(groups), case.name)
-                self.assertTrue({*filter(None, [case.made_for]), *case.slow} <= set(ARM), case.name)
-                self.assertTrue(set(case.software) <= set(software.NAMES), case.name)
-                for name in groups:
-                    self.assertTrue("/" not in name or name.rpartition("/")[0] in groups, name)
-
-    def test_every_figure_is_computed_of_a_whole_run_and_of_a_killed_one(self) -> None:
-        for case in CI.values():
-            for killed in (False, True):
-                it = Table([one(case, arm.key, killed=killed) for arm in ARMS])
-                self.assertIn(case.name, "\n".join(text.case_table(it, it.worlds[0])))
-
-    def test_selection(self) -> None:
-        self.assertEqual({c.scenario for c in scenarios.cases(Scale.CI, ["redis"])}, {"redis"})
-        self.assertEqual([c.name for c in scenarios.cases(Scale.CI, ["redis/set-high"])], ["redis/set-high"])
-        with self.assertRaises(LabError):
-            scenarios.cases(Scale.CI, ["radish"])
-
-    def test_what_make_test_leaves_out_has_a_twin_that_it_runs(self) -> None:
-        ran = {cell.case.name for cell in bench_tests._cells([])}
-        left = {*bench_tests._ONLY_IN_BENCH, *bench_tests._NOT_HERE}
-        self.assertEqual(left & ran, set())
-        self.assertEqual(left | ran, set(CI))
-        self.assertLessEqual(set(bench_tests._ONLY_IN_BENCH.values()), ran)
-
-    def test_the_sorts_of_the_database_are_sorts(self) -> None:
-        base = sqlite3.connect(":memory:")
-        base.execute(database.TABLE)
-        explained = {row[1] for row in base.execute(f"EXPLAIN {database.SORT}")}
-        self.assertIn("SorterOpen", explained)
-        self.assertIn(database.SORT, " ".join(word for task in CI["database/sort-high"].tasks for word in task.argv))
-
-    def test_rows_in_which_nothing_is_reclaimed_run_under_one_lru(self) -> None:
-        for case in CI.values():
-            if case.roomy and case.key != "files":
-                self.assertEqual(case.lrus, ("classic",), case.name)
-
-
-class ArmTest(unittest.TestCase):
-    def test_each_names_every_size(self) -> None:
-        for arm in ARMS:
-            sizes = [value for file, value in arm.settings() if "/hugepages-" in file]
-            self.assertEqual(len(sizes), len(SIZES_KIB))
-        only = dict(ARM["only64"].settings())
-        self.assertEqual([v for f, v in only.items() if "-64kB" in f], ["inherit"])
-        self.assertEqual({v for f, v in only.items() if "/hugepages-" in f and "-64kB" not in f}, {"never"})
-
-    def test_every_policy_has_an_arm_and_all_but_the_default_run_on_request_only(self) -> None:
-        names = {path.stem for path in (REPO / "policies").glob("*.toml")}
-        named = [arm.key for arm in ARMS if arm.extra]
-        self.assertEqual({*named, "default"}, names)
-        self.assertEqual([(ARM[name].policy or ())[:2] for name in named], [("--policy", name) for name in named])
-        self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], named)
-        document = (REPO / "docs" / "policies.md").read_text()
-        for name in re.findall(r"SCENARIO=(\S+)", document):
-            self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))
-        for names_of_arms in re.findall(r"ARM=([a-z0-9_,-]+)", document):
-            self.assertTrue(set(names_of_arms.split(",")) <= set(ARM), names_of_arms)
-
-
-class VariantTest(unittest.TestCase):
-    def test_names(self) -> None:
-        self.assertEqual([arm.key for arm in variants.named([])], USUAL)
-        self.assertEqual([arm.key for arm in variants.named(["never", "always", "never"])], ["always", "never"])
-        removed = [arm.key for arm in variants.named(["ablation"])]
-        self.assertEqual(removed, ["mthp_ext", *(f"no-{rule}" for rule in variants.WITHOUT)])
-        self.assertEqual(variants.named(["limit-share=25"])[0].policy, ("--limit-share", "25"))
-        self.assertEqual(variants.named(["max-hold=8"])[0].policy, ("--set", "max-hold=8"))
-        for bad in ("no-rule", "limit-share=26", "nothing"):
-            with self.assertRaises(LabError):
-                variants.named([bad])
-
-    def test_cases_and_options_exist(self) -> None:
-        options = table_of_options() | {"set"}
-        measured = set(variants.MEASURED_ONLY) | {"count-machine", "spare-cache"}
-        for arm in (*variants.ABLATION.values(), *(a for values in variants.SWEPT.values() for a in values.values())):
-            self.assertTrue(arm.cases and set(arm.cases) <= set(CI), arm.key)
-            self.assertRegex(Cell(HIGH, arm, "classic", 0).name, r"^[A-Za-z0-9_.-]+$")
-            for option in (word for word in arm.policy or () if word.startswith("--")):
-                self.assertIn(option[2:], options)
-            for word in (word for word in arm.policy or () if "=" in word):
-                self.assertIn(word.partition("=")[0], measured)
-        self.assertEqual(measured, table_of_options(measured=True))
-
-    def test_sweeps_know_the_defaults_of_the_table(self) -> None:
-        defaults = defaults_of_options()
-        self.assertGreater(len(variants.SWEEPS), 8)
-        for option, sweep in variants.SWEEPS.items():
-            self.assertEqual(sweep.default, defaults[option], option)
-            self.assertNotIn(sweep.default, sweep.values, option)
-
-    def test_a_rule_that_changes_nothing_is_found_out(self) -> None:
-        case = CI["roomy/files"]
-        same = Table([case_of(case, "mthp_ext"), case_of(case, "no-cache")])
-        self.assertEqual(compare.ablation(same)[1][:3], ["cache", "roomy/files/classic", "nothing"])
-        worse = Table([case_of(case, "mthp_ext"), case_of(case, "no-cache", rps=25_000.0)])
-        self.assertEqual(
-            compare.ablation(worse)[1:], [["cache", "roomy/files/classic", "requests/s", "50,000", "25,000"]]
-        )
-        self.assertEqual(compare.ablation(Table([case_of(case, "mthp_ext")])), [])
-
-    def test_what_equal_runs_differ_by_is_no_change(self) -> None:
-        case = CI["roomy/files"]
-        for figure, value, changes in (("p99", 12.9, False), ("p99", 14.0, True), ("rps", 49_500.0, False)):
-            changed: dict[str, Any] = {figure: value}
-            it = Table([case_of(case, "mthp_ext"), case_of(case, "no-cache", **changed)])
-            self.assertEqual(compare.ablation(it)[1][2] != "nothing", changes, changed)
-        mine = [case_of(case, "mthp_ext", repeat, rps=rps) for repeat, rps in enumerate((50_000.0, 45_000.0))]
-        self.assertEqual(compare.ablation(Table([*mine, case_of(case, "no-cache", rps=46_000.0)]))[1][2], "nothing")
-
-    def test_a_sweep_is_in_the_order_of_its_values(self) -> None:
-        case = CI["roomy/x2"]
-        table = Table([case_of(case, key) for key in ("mthp_ext", "limit-share=100", "limit-share=25")])
-        [(option, key, rows)] = compare.sweeps(table)
-        self.assertEqual((option, key), ("limit-share", "roomy/x2/classic"))
-        self.assertEqual([row[0] for row in rows], ["--limit-share", "25", "**50**", "100"])
-        document = page.render(table, [], ENVIRONMENT) + markdown.render(table, [], ENVIRONMENT)
-        self.assertEqual(document.count("Constants varied"), 2)
-        # The other tables know the default policy only.
-        self.assertEqual([arm.key for arm in table.arms(table.worlds[0])], ["mthp_ext"])
-
-    def test_every_sweep_can_be_shown(self) -> None:
-        for option, sweep in variants.SWEEPS.items():
-            case = CI[sweep.cases[0]]
-            table = Table([case_of(case, key) for key in ("mthp_ext", *(f"{option}={one}" for one in sweep.values))])
-            [(_, _, rows)] = compare.sweeps(table)
-            self.assertEqual(len(rows), 2 + len(sweep.values), option)
-
-
-class ReportTest(unittest.TestCase):
-    def test_page_is_well_formed_self_contained_and_escaped(self) -> None:
-        it = table(one(HIGH, "always", 1, killed=True))
-        document = page.render(it, gates.check(it, counted=True), ENVIRONMENT)
-        checker = _Checker()
-        checker.feed(document)
-        checker.close()
-        self.assertEqual((checker.open, checker.wrong), ([], []))
-        self.assertTrue(all(reference == "a href" for reference in checker.references))
-        self.assertNotIn("href='http", document)
-        self.assertNotIn("url(", document)
-        self.assertIn("&lt;b&gt;&amp;", document)
-        self.assertIn(page.anchor(it.worlds[0]), document)
-
-    def test_published_figures_have_ours_beside_them(self) -> None:
-        it = Table([*often(HIGH, "always", rps=5_000.0), *often(HIGH, "never"), *often(HIGH, "reactive")])
-        row = next(one for one in published.beside(it, "classic") if one.published.metric == "rps")
-        self.assertEqual((row.never, row.reactive, row.policy), (10.0, 10.0, None))
-        self.assertAlmostEqual(row.agreement or 0, 976610.893 / 885337.250)
-        # Nothing is a multiple of a run that was stopped or killed.
-        for values in ({"by_host": True}, {"killed": True}):
-            it = Table([*often(HIGH, "always", rps=5_000.0, **values), *often(HIGH, "never"),
-                        *often(HIGH, "reactive")])  # fmt: skip
-            row = next(one for one in published.beside(it, "classic") if one.published.metric == "rps")
-            self.assertEqual((row.base, row.never, row.reactive), ("never", 1.0, 1.0))
-        names = {case.name for case in CI.values()}
-        self.assertTrue({one.case for one in published.PUBLISHED} <= names)
-
-    def test_colours_tell_good_from_bad(self) -> None:
-        self.assertTrue(page.heat_colour(0.98).startswith("hsl(150"))
-        self.assertFalse(page.heat_colour(0.979).startswith("hsl(150"))
-        self.assertTrue(page.heat_colour(0.0).startswith("hsl(8 "))
-
-    def test_limit_of_a_wave_and_of_a_cgroup(self) -> None:
-        self.assertEqual(timeline.limits(one(HIGH, "never")), [(0.0, 96.0 * MIB)])
-        moved = dataclasses.replace(one(HIGH, "never"), waves=[(0.0, "redis", "max"), (2.0, "redis", "7")])
-        self.assertEqual(timeline.limits(moved), [(0.0, math.inf), (2.0, 7.0)])
-
-    def test_tables_are_aligned(self) -> None:
-        it = table()
-        lines = [line for line in [*text.case_table(it, it.worlds[0])] if line.startswith("|")]
-        self.assertEqual(len({len(line) for line in lines}), 1)
-
-    def test_markdown_and_json(self) -> None:
-        it = table(*often(HIGH, "mthp_ext", rps=40_000.0))
-        document = markdown.render(it, gates.check(it, counted=True), ENVIRONMENT)
-        self.assertIn("**missed**", document)
-        self.assertIn("0.800", document)
-        body = output.collect(it)["worlds"]["redis/set-high/classic"]
-        self.assertEqual({arm["cut_short"] for arm in body["arms"].values()}, {0})
-        self.assertEqual(body["regret"]["rps"]["mthp_ext"]["value"], 0.8)
-        json.dumps(body, allow_nan=False)
-
-
-if __name__ == "__main__":
-    unittest.main()

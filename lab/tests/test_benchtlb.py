@@ -15,7 +15,7 @@ from lab.bench.cell import Cell
 from lab.bench.run import Run
 from lab.errors import Exit, LabError
 from lab.tests.bench_runs import records
-from lab.tests.test_tlb import counted
+from lab.tests.tlb_records import counted
 from lab.tlb.counts import read
 
 

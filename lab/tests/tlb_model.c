@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The structures of the TLB model without a guest. Prints a line for what fails; lab/tests/test_tlb.py runs it. */
+/* The structures of the TLB model without a guest. Prints a line for what fails; lab/tests/test_tlb_plugin.py runs it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

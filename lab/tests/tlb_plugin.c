@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The whole plugin against a small made-up guest in place of QEMU: page tables in an array, registers in another, blocks
- * of one instruction. lab/tests/test_tlb.py builds it with the plugin's own files, and reads the records that it writes.
+ * of one instruction. lab/tests/test_tlb_plugin.py builds it with the plugin's own files, and reads the records that it
+ * writes.
  *
  *     tlb_plugin SCENARIO OPTION...        options as the plugin takes them
  */

@@ -19,7 +19,8 @@ use lab_guest::failure::Failure;
 use lab_guest::results::Results;
 
 const SIBLING: &str = "sibling";
-/// Guest time for mthp_ext to have scanned all cgroups after attaching: two windows and a half.
+/// Guest time for mthp_ext to have scanned all cgroups after attaching: two windows and a half. The kernel switches its
+/// question off a second after the last policy has gone, so it is long enough for that, too.
 const SETTLE: Duration = Duration::from_millis(2500);
 
 /// What is attached for an arm.
@@ -105,7 +106,10 @@ impl Bench<'_> {
     fn attach(&self, arm: &Arm) -> Result<Attached, Failure> {
         let targets = self.targets(arm)?;
         let name = match arm.policy {
-            Policy::None => return Ok(Attached::Nothing),
+            Policy::None => {
+                sleep(SETTLE);
+                return Ok(Attached::Nothing);
+            }
             Policy::Ext => {
                 let [root] = &targets[..] else {
                     return Err(Failure::other(
