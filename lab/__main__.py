@@ -122,6 +122,12 @@ def _figures(args: argparse.Namespace) -> int:
     return figures.main(args.page)
 
 
+def _systemd(_: argparse.Namespace) -> int:
+    from lab.checks import systemd
+
+    return systemd.main()
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.checks import main
 
@@ -323,6 +329,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--timeout", type=float, default=300, help="seconds (default: %(default)s)")
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
+    add("test-systemd", _systemd, "the unit under systemd in a guest")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
     switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")

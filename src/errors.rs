@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use thiserror::Error;
 
+use crate::model::shown;
+
 /// Result of everything that can end the program.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -43,7 +45,7 @@ pub enum Error {
     #[error(
         "the configuration {} cannot be used: {what}. \
          docs/configuration.md says what may stand there; `mthp_ext check-config` lists all mistakes.",
-        file.display()
+        shown::path(file)
     )]
     Config {
         /// Its file.
@@ -57,7 +59,7 @@ pub enum Error {
         "{}: not a cgroup v2 directory ({why}). \
          Name the cgroup2 mount, usually /sys/fs/cgroup, or a directory below it; \
          `mkdir` makes a new cgroup there.",
-        path.display()
+        shown::path(path)
     )]
     NotCgroup2 {
         /// The path as given.
@@ -131,7 +133,7 @@ pub enum Error {
         "{}: no right to change this cgroup, which attaching a policy needs. \
          It belongs to another user, or /sys/fs/cgroup is mounted read-only here (as in most containers): \
          run mthp_ext as a user who may write cgroup.procs of this directory, through a writable mount.",
-        path.display()
+        shown::path(path)
     )]
     NotWritable {
         /// The cgroup.
@@ -154,7 +156,7 @@ pub enum Error {
     /// No memory controller where the policy shall be attached.
     #[error(
         "{}: no memory controller in this cgroup ({why}). {remedy}",
-        path.display()
+        shown::path(path)
     )]
     NoMemoryController {
         /// The cgroup.
@@ -170,7 +172,7 @@ pub enum Error {
         "{}: a policy is attached to this cgroup already; one cgroup takes one. \
          Most likely another mthp_ext runs there: `mthp_ext status` shows it. \
          Stop that one, or choose another --root, which may be above or below this cgroup.",
-        path.display()
+        shown::path(path)
     )]
     AlreadyAttached {
         /// The cgroup.
@@ -182,7 +184,7 @@ pub enum Error {
         "{}: mthp_ext runs with the policy of this cgroup. \
          Stop it first (`systemctl stop mthp_ext`, or SIGTERM): \
          `detach` is for what it leaves behind.",
-        path.display()
+        shown::path(path)
     )]
     Running {
         /// Where the policy is pinned.
@@ -193,7 +195,8 @@ pub enum Error {
     #[error(
         "{}: no BPF file system is mounted here, and `--on-exit keep` pins the policy in it. \
          Run `mount -t bpf bpf {}`, which systemd does at boot, or leave the option out.",
-        path.display(), path.display()
+        shown::path(path),
+        shown::path(path)
     )]
     NoBpffs {
         /// Where it was expected.
@@ -205,7 +208,7 @@ pub enum Error {
         "{}: the cgroup was removed, and the policy was detached with it. \
          Its service was stopped, or somebody ran `rmdir`: \
          start mthp_ext again on a cgroup that exists.",
-        path.display()
+        shown::path(path)
     )]
     RootRemoved {
         /// The cgroup.
@@ -218,7 +221,7 @@ pub enum Error {
          The system uses cgroup v1, or mounts no cgroups: boot with \
          systemd.unified_cgroup_hierarchy=1; \
          where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`.",
-        path.display()
+        shown::path(path)
     )]
     NoCgroup2 {
         /// Where it was expected.
@@ -230,7 +233,7 @@ pub enum Error {
         "the kernel gives no type information ({}: {source}). \
          It was built without CONFIG_DEBUG_INFO_BTF=y, or /sys is not mounted: \
          mount /sys, or install a kernel with BTF and the mthp_ext series (docs/install.md).",
-        path.display()
+        shown::path(path)
     )]
     NoBtf {
         /// The file that was tried.
@@ -262,6 +265,29 @@ pub enum Error {
         source: libbpf_rs::Error,
         /// The end of libbpf's own messages, empty or starting with a line feed.
         log: String,
+    },
+
+    /// There is no daemon to be asked.
+    #[error(
+        "{}: no mthp_ext answers here ({why}). \
+         None runs, it runs on another cgroup, or it could not make its socket and said so: \
+         `mthp_ext status` shows where policies are, `systemctl status mthp_ext` the service.",
+        path.display()
+    )]
+    NotRunning {
+        /// The cgroup, or the directory of the sockets.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+
+    /// The daemon did not do what it was asked.
+    #[error("{text}")]
+    Refused {
+        /// Its reason and the remedy.
+        text: String,
+        /// The exit code for that reason.
+        code: u8,
     },
 
     /// Standard output is gone.
@@ -296,6 +322,8 @@ impl Error {
             Error::Output { .. } => 14,
             Error::NotBound { .. } => 15,
             Error::NoBpffs { .. } => 16,
+            Error::NotRunning { .. } => 17,
+            Error::Refused { code, .. } => (*code).max(1),
         }
     }
 }
@@ -343,18 +371,23 @@ Exit codes:
   13  the kernel refused the policy
   14  standard output was closed
   15  no policy binds the cgroup
-  16  no BPF file system for `--on-exit keep`";
+  16  no BPF file system for `--on-exit keep`
+  17  no daemon answers";
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
+    use crate::model::shown::tests::HOSTILE;
 
     fn io() -> std::io::Error {
         std::io::Error::from_raw_os_error(1)
     }
 
     fn all() -> Vec<Error> {
-        let path = PathBuf::from("/p");
+        let path = PathBuf::from(OsStr::from_bytes(HOSTILE));
         let text = String::new;
         vec![
             Error::System {
@@ -406,6 +439,14 @@ mod tests {
                 name: text(),
                 setting: text(),
             },
+            Error::NotRunning {
+                path: PathBuf::from("/p"),
+                why: text(),
+            },
+            Error::Refused {
+                text: text(),
+                code: 0,
+            },
         ]
     }
 
@@ -414,7 +455,7 @@ mod tests {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, (1..=16).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=17).collect::<Vec<u8>>());
     }
 
     #[test]
@@ -449,7 +490,7 @@ mod tests {
     #[test]
     fn messages_are_one_line() {
         for error in all() {
-            assert!(!error.to_string().contains('\n'), "{error}");
+            assert!(!error.to_string().contains(char::is_control), "{error:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{
-    advise, config, detach, explain, metrics, options, policies, run, status, support, top,
+    advise, config, detach, explain, metrics, options, policies, reload, run, status, support, top,
 };
 
 fn main() -> ExitCode {
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args).map(|()| 0),
         Command::Detach(args) => detach::main(&args).map(|()| 0),
         Command::Advise(args) => advise::main(args.json).map(|()| 0),
+        Command::Reload(args) => reload::main(&args).map(|()| 0),
         Command::Status(args) => status::main(&args).map(|()| 0),
         Command::Explain(args) => explain::main(&args).map(|()| 0),
         Command::Top(args) => top::main(&args).map(|()| 0),

@@ -88,6 +88,27 @@ fn every_block_of_commands_says_where_it_runs() {
     fail_for(&problems);
 }
 
+/// `PROGRAM::TEST` on a page is a test of tests/PROGRAM.rs.
+#[test]
+fn tests_that_pages_name_exist() {
+    let page = fs::read_to_string(format!("{REPO}/docs/operations.md")).unwrap();
+    let named: Vec<(&str, &str)> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|span| span.split_once("::"))
+        .filter(|(program, _)| program.starts_with("e2e_"))
+        .collect();
+    assert!(named.len() > 20, "{named:?}");
+    for (program, test) in named {
+        let text = fs::read_to_string(format!("{REPO}/tests/{program}.rs")).unwrap();
+        assert!(
+            text.contains(&format!("\nfn {test}() {{")),
+            "{program}::{test}"
+        );
+    }
+}
+
 #[test]
 fn the_clone_is_the_checkout() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -177,6 +177,68 @@ fn a_reload_leaves_no_moment_without_policy() {
     assert_eq!(status()["policies"][0]["link_id"], link);
 }
 
+/// `mthp_ext reload`: exit code, and what it says.
+fn asked(more: &[&str]) -> (i32, String) {
+    let out = output(&[&["reload"], more].concat());
+    let said = [out.stdout, out.stderr].concat();
+    (out.status.code().unwrap(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn who_asks_for_a_reload_hears_what_came_of_it() {
+    world();
+    assert_eq!(asked(&[]).0, 17, "nobody runs");
+    let root = Group::new("asked");
+    let a = root.child("a");
+    let file = OwnFile::new("config.toml", OPEN);
+    let ext = start(&root, &file);
+    assert!(huge(&a));
+    // In force when the command ends, not some time later.
+    for (overrides, is_huge) in [
+        (
+            "[[override]]\ncgroups = 'asked/a'\npolicy = 'tiny'\n",
+            false,
+        ),
+        ("", true),
+    ] {
+        file.write(with(overrides));
+        let (code, said) = asked(&[]);
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains(" in force: "), "{said}");
+        assert_eq!(huge(&a), is_huge, "{said}");
+        assert_eq!(configured(&ext)["in_force"], true, "the log says it, too");
+    }
+    file.write("policy = 'nobody'\n");
+    let (code, said) = asked(&[]);
+    assert_eq!(code, 2, "{said}");
+    for part in ["the former one stays", ":1: there is no policy 'nobody'"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let out = output(&["reload", "--json"]);
+    let verdict: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(verdict["in_force"], false, "{verdict}");
+    assert!(huge(&a));
+
+    // Of two, one must be named; one without a configuration says so and stays.
+    let other = Group::new("other");
+    let mut plain = Ext::run(&other, &["--policy", "headroom"]);
+    let path_of = |group: &Group| group.path.to_str().unwrap().to_owned();
+    let (code, said) = asked(&[]);
+    assert!(code == 2 && said.contains("2 daemons"), "{said}");
+    let (code, said) = asked(&["--root", &path_of(&other)]);
+    assert!(code == 2 && said.contains("no configuration"), "{said}");
+    file.write(OPEN);
+    assert_eq!(asked(&["--root", &path_of(&root)]).0, 0);
+    plain.signal(Signal::SIGKILL);
+    plain.wait();
+    assert_eq!(asked(&["--root", &path_of(&other)]).0, 17);
+    // What that left is not taken for a daemon, nor in the way of the next one.
+    assert_eq!(asked(&[]).0, 0);
+    let _next = Ext::run(&other, &["--policy", "headroom"]);
+    assert_eq!(asked(&["--root", &path_of(&other)]).0, 2);
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn what_does_not_go_with_a_configuration_is_refused() {

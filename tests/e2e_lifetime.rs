@@ -359,3 +359,34 @@ fn the_text_log_says_what_and_why_from_attach_to_detach() {
         "{last}"
     );
 }
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_setting_that_is_changed_by_hand_is_said_and_binds() {
+    world();
+    let group = Group::new("administrator");
+    let ext = Ext::run(&group, &[]);
+    let never = Setting::thp_never();
+    let said = ext.expect("the setting", |line| line["event"] == "setting");
+    assert_eq!(said["file"], "transparent_hugepage/enabled", "{said}");
+    assert_eq!(
+        (&said["from"], &said["to"]),
+        (&"always".into(), &"never".into())
+    );
+    assert_eq!(said["off"], true, "{said}");
+    let mut worker = Worker::new(&group);
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0, "the host's setting binds");
+    drop(never);
+    let said = ext.expect("the setting", |line| line["event"] == "setting");
+    assert_eq!(
+        (&said["to"], &said["off"]),
+        (&"always".into(), &false.into())
+    );
+    // Once for each change.
+    let more = ext.during(Duration::from_secs(3));
+    assert!(
+        !more.iter().any(|line| line["event"] == "setting"),
+        "{more:?}"
+    );
+}

@@ -18,6 +18,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::ext::{Ext, K64, command, fails, status_of};
+use common::own::OwnFile;
 use common::worker::Worker;
 use common::{Group, MIB, eventually, world};
 use nix::sys::signal::Signal;
@@ -154,20 +155,94 @@ fn no_client_stops_the_daemon() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
-fn an_address_that_cannot_be_had_is_said_before_anything_is_attached() {
+fn a_word_that_is_no_address_is_refused() {
     world();
     let group = Group::new("unserved");
     let root = group.path.to_str().unwrap();
-    for (address, code) in [
-        ("unix:/none/such/dir/x.sock", 1),
-        ("unix:x", 2),
-        ("0", 2),
-        ("host:1", 2),
-    ] {
+    for address in ["unix:x", "0", "host:1"] {
         let (is, message) = fails(&["run", "--root", root, "--metrics", address]);
-        assert_eq!(is, code, "{address}: {message}");
+        assert_eq!(is, 2, "{address}: {message}");
         assert!(message.contains("--metrics"), "{message}");
     }
     assert_eq!(common::ext::attached(), 0);
     assert!(command(&["metrics"]).output().unwrap().status.success());
+}
+
+/// The policy matters more than its metrics.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn an_address_that_cannot_be_had_is_said_and_tried_again() {
+    world();
+    let group = Group::new("late");
+    std::fs::create_dir_all("/run").unwrap();
+    let args = [
+        "--metrics",
+        "unix:/run/none/such/x.sock",
+        "--metrics",
+        "unix:/run/late.sock",
+    ];
+    let mut ext = Ext::run(&group, &with(&args));
+    let line = ext.expect("unserved", |line| line["event"] == "unserved");
+    assert_eq!(line["address"], "unix:/run/none/such/x.sock");
+    let said = line["text"].as_str().unwrap();
+    assert!(said.contains("No such file"), "{said}");
+    assert_eq!(common::ext::attached(), 1);
+    scrape(UnixStream::connect("/run/late.sock").unwrap());
+    std::fs::create_dir_all("/run/none/such").unwrap();
+    let mut served = None;
+    eventually("served at last", || {
+        served = UnixStream::connect("/run/none/such/x.sock").ok();
+        served.is_some()
+    });
+    scrape(served.unwrap());
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+    assert!(!Path::new("/run/none/such/x.sock").exists());
+}
+
+/// What is in force is what is served: after a reload too, and after one that was refused.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_reload_and_a_dry_run_show() {
+    world();
+    std::fs::create_dir_all("/run").unwrap();
+    let group = Group::new("reloaded");
+    let file = OwnFile::new("config.toml", "policy = 'database'\n");
+    let args = [
+        "--config",
+        file.path(),
+        "--dry-run",
+        "--metrics",
+        "unix:/run/reloaded.sock",
+    ];
+    let mut ext = Ext::run(&group, &args);
+    let configured = |is: bool| {
+        let line = ext.expect("configured", |line| line["event"] == "configured");
+        assert_eq!(line["in_force"], is, "{line}");
+    };
+    configured(true);
+    let served = |policy: &str, successful: u64, left_out: u64| {
+        // A page may be half a second old.
+        let mut page = String::new();
+        eventually(policy, || {
+            page = scrape(UnixStream::connect("/run/reloaded.sock").unwrap());
+            value(&page, "mthp_ext_config_last_reload_successful") == successful
+                && value(&page, "mthp_ext_config_left_out") == left_out
+                && page.contains(&format!("policy_info{{policy=\"{policy}\",root="))
+        });
+        assert_eq!(value(&page, "mthp_ext_dry_run"), 1);
+    };
+    served("database", 1, 0);
+    file.write("policy = 'nobody'\n");
+    ext.signal(Signal::SIGHUP);
+    configured(false);
+    served("database", 0, 0);
+    file.write("policy = 'small-services'\n[[override]]\ncgroups = 'x'\npolicy = 'nobody'\n");
+    ext.signal(Signal::SIGHUP);
+    configured(true);
+    served("small-services", 1, 1);
+    ext.signal(Signal::SIGTERM);
+    let last = ext.expect("detached", |line| line["event"] == "detached");
+    assert_eq!(last["policy"], "small-services");
+    assert_eq!(ext.wait(), Some(0));
 }

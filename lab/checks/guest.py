@@ -31,6 +31,8 @@ class Boot:
     nodes: int = 1
     memory_mib: int = 1024
     timeout_s: float = 900
+    counted: bool = False
+    """Emulated, its time is counted in instructions: figures do not depend on what else the host does."""
 
 
 PAGES = "e2e_docs"
@@ -48,6 +50,7 @@ BOOTS: dict[str, Boot] = {
     # From boot on, khugepaged is to know of no process but those of the test.
     "e2e_khugepaged": Boot(append="transparent_hugepage=madvise"),
     "e2e_numa": Boot(nodes=2),
+    "e2e_crowd": Boot(memory_mib=1536, counted=True),
     # As distributions boot. Every page takes its time: mthp_ext alone needs some seconds to load a policy.
     PAGES: Boot(append="transparent_hugepage=always", memory_mib=1536, timeout_s=1800),
 }
@@ -296,12 +299,14 @@ def _all_before(rust: Sequence[RustTest], mode: Mode) -> list[Suite]:
 def _program(image: Path, test: RustTest, mode: Mode, name: str) -> vm.Job:
     """A test program in the guest that it wants."""
     boot = BOOTS.get(test.name, BOOTS["e2e"])
+    counted = boot.counted and mode is not Mode.KVM
     return vm.Job(
         kernel=image,
         argv=[str(test.program), "--test-threads=1", "--include-ignored"],
         programs=[test.program],
         memory_mib=boot.memory_mib,
-        mode=mode,
+        cpus=1 if boot.counted else vm.Job.cpus,
+        mode=Mode.ICOUNT if counted else mode,
         timeout_s=boot.timeout_s,
         append=boot.append,
         nodes=boot.nodes,

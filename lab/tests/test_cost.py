@@ -143,7 +143,7 @@ class Gates(unittest.TestCase):
     def test_unattached(self) -> None:
         stock = figures()
         self.assertTrue(all(one.ok for one in gates.unattached(figures(base=6905), stock)))
-        self.assertFalse(any(one.ok for one in gates.unattached(figures(base=6906), stock)))
+        self.assertFalse(any(one.ok for one in gates.unattached(figures(base=6911), stock)))
         self.assertFalse(any(one.ok for one in gates.unattached(collect([BEGIN]), stock)))
 
     def test_repeats(self) -> None:

@@ -17,6 +17,7 @@ use crate::model::config::Problem;
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
+use crate::model::policy::Policy;
 use crate::model::profiles::{self, Profiles};
 use crate::model::rule::{Rule, Rules};
 
@@ -86,6 +87,11 @@ impl Assigner {
             looked_at: 0,
             problems,
         })
+    }
+
+    /// The policy of the root that is in force.
+    pub fn policy(&self) -> &Policy {
+        &self.plan.root.policy
     }
 
     /// Its profiles.
@@ -186,10 +192,11 @@ impl Assigner {
 
     /// Takes over what the files say by now.  New policies get slots that nobody has, cgroups
     /// change over one by one, and only then the old ones go: nobody is without a policy.
+    /// Returns [`Self::text`].
     ///
     /// # Errors
     /// [`Error::Config`] if it cannot be used: all stays as it was.
-    pub fn reload(&mut self, loaded: &Loaded) -> Result<()> {
+    pub fn reload(&mut self, loaded: &Loaded) -> Result<String> {
         let made = config::plan(&self.file, &self.directory, &self.sizes);
         let (plan, problems) = made.map_err(|problems| config::unusable(&self.file, &problems))?;
         let refused = |what: &str| Error::Config {
@@ -229,7 +236,8 @@ impl Assigner {
         }
         self.problems = problems;
         self.profiles.keep(&self.ids);
-        set(&self.profiles)
+        set(&self.profiles)?;
+        Ok(self.text())
     }
 
     /// "configuration FILE: 2 overrides for 3 cgroups", and what is left out.

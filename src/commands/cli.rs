@@ -60,6 +60,9 @@ pub enum Command {
     /// Detach policies that `run --on-exit keep` has left
     #[command(after_help = EXIT_CODES)]
     Detach(DetachArgs),
+    /// Have the running daemon read its configuration again, and wait until that is in force or refused
+    #[command(after_help = EXIT_CODES)]
+    Reload(ReloadArgs),
     /// Show where policies are attached, and what each cgroup may use now and why
     #[command(after_help = EXIT_CODES)]
     Status(StatusArgs),
@@ -182,6 +185,10 @@ pub struct ConfigArgs {
     /// Where policies are.
     #[command(flatten)]
     pub directory: Directory,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `config`.
@@ -229,6 +236,18 @@ pub enum OnExit {
 #[derive(Debug, Args)]
 pub struct DetachArgs {
     /// Only that of this cgroup; without it, all
+    #[arg(long, value_name = "PATH")]
+    pub root: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `reload`.
+#[derive(Debug, Args)]
+pub struct ReloadArgs {
+    /// The --root of the daemon; without it, the only one there is
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
 

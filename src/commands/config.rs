@@ -4,6 +4,8 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::cli::{self, ConfigArgs, Directory};
 use crate::errors::{Error, Result};
 use crate::kernel::thp;
@@ -77,6 +79,98 @@ pub fn plan(
     plan::plan(&read(file), &find, sizes)
 }
 
+/// A mistake, and what comes of it.
+#[derive(Debug, Serialize)]
+struct Mistake<'a> {
+    file: &'a Path,
+    line: Option<usize>,
+    what: &'a str,
+    spoils: Spoils,
+}
+
+/// The answer of `check-config`.
+#[derive(Debug, Serialize)]
+struct Checked<'a> {
+    file: &'a Path,
+    mistakes: Vec<Mistake<'a>>,
+}
+
+fn mistakes(problems: &[Problem]) -> Vec<Mistake<'_>> {
+    let all = problems.iter().map(|one| Mistake {
+        file: &one.place.file,
+        line: one.place.line,
+        what: &one.what,
+        spoils: one.spoils,
+    });
+    all.collect()
+}
+
+/// A value as it is written in a policy.
+#[derive(Debug, Serialize)]
+struct Effective {
+    option: &'static str,
+    value: String,
+    origin: String,
+}
+
+/// What some cgroups have.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    /// Null: all that no override matches.
+    cgroups: Option<&'a [String]>,
+    /// Where it is configured; null for the root's.
+    file: Option<&'a Path>,
+    line: Option<usize>,
+    policy: &'a str,
+    rules: Vec<&'static str>,
+    rules_origin: &'a str,
+    values: Vec<Effective>,
+}
+
+/// The answer of `config --show`.
+#[derive(Debug, Serialize)]
+struct Configuration<'a> {
+    file: &'a Path,
+    /// The root's first; of those that match the last one wins.
+    shown: Vec<Shown<'a>>,
+    /// Left out.
+    mistakes: Vec<Mistake<'a>>,
+}
+
+fn shown_of<'a>(resolved: &'a Resolved, tunables: &Tunables) -> Shown<'a> {
+    let values = plan::shown(resolved, tunables).into_iter();
+    Shown {
+        cgroups: None,
+        file: None,
+        line: None,
+        policy: &resolved.policy.name,
+        rules: resolved.policy.rules.iter().map(|r| r.name()).collect(),
+        rules_origin: &resolved.rules_from,
+        values: values
+            .map(|(option, value, origin)| Effective {
+                option: option.name,
+                value,
+                origin,
+            })
+            .collect(),
+    }
+}
+
+fn configuration<'a>(file: &'a Path, plan: &'a Plan, problems: &'a [Problem]) -> Configuration<'a> {
+    let root = shown_of(&plan.root, &plan.tunables);
+    let overrides = plan.overrides.iter().map(|one| Shown {
+        cgroups: Some(&one.patterns),
+        file: Some(&one.place.file),
+        line: one.place.line,
+        ..shown_of(&one.resolved, &one.tunables)
+    });
+    Configuration {
+        file,
+        shown: [root].into_iter().chain(overrides).collect(),
+        mistakes: mistakes(problems),
+    }
+}
+
 /// `check-config`: each mistake on a line of its own.
 ///
 /// # Errors
@@ -86,7 +180,11 @@ pub fn check(args: &ConfigArgs) -> Result<()> {
     let problems = match plan(file, &args.directory, &thp::sizes_of_this_machine()) {
         Ok((_, problems)) | Err(problems) => problems,
     };
-    print::print(&(), false, |(), out| {
+    let answer = Checked {
+        file,
+        mistakes: mistakes(&problems),
+    };
+    print::print(&answer, args.json, |_, out| {
         for problem in &problems {
             writeln!(out, "{problem}")?;
         }
@@ -143,7 +241,8 @@ pub fn show(args: &ConfigArgs) -> Result<()> {
     for problem in &problems {
         eprintln!("mthp_ext: {problem}; left out");
     }
-    print::print(&(), false, |(), out| text(&plan, out))
+    let answer = configuration(file, &plan, &problems);
+    print::print(&answer, args.json, |_, out| text(&plan, out))
 }
 
 /// The error for a configuration that cannot be used at all.
@@ -327,6 +426,46 @@ cap = '64K'
             line(db, "sparse-waste"),
             "sparse-waste 8M policy web, config.toml:5"
         );
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let text = "policy = 'headroom'\n[[override]]\ncgroups = 'a'\ncap = '64K'\n\
+                    [[override]]\ncgroups = 'b'\npolicy = 'nobody'\n";
+        let files = Files::new(text, &[]);
+        let (file, (plan, problems)) = (files.file(), files.plan().unwrap());
+        let json = serde_json::to_value(configuration(&file, &plan, &problems)).unwrap();
+        assert_eq!(print::undocumented(&json), [""; 0]);
+        let [root, a] = json["shown"].as_array().unwrap().as_slice() else {
+            panic!("{json}");
+        };
+        assert_eq!(root["policy"], "headroom");
+        assert!(
+            root["cgroups"].is_null() && root["line"].is_null(),
+            "{root}"
+        );
+        assert_eq!((&a["cgroups"][0], &a["line"]), (&"a".into(), &2.into()));
+        let values = a["values"].as_array().unwrap();
+        let cap = values.iter().find(|one| one["option"] == "cap").unwrap();
+        assert_eq!(cap["value"], "64K");
+        let origin = format!("override, {}:4", file.display());
+        assert_eq!(cap["origin"], origin.as_str());
+
+        let checked = Checked {
+            file: &file,
+            mistakes: mistakes(&problems),
+        };
+        let checked = serde_json::to_value(checked).unwrap();
+        assert_eq!(print::undocumented(&checked), [""; 0]);
+        let [one] = checked["mistakes"].as_array().unwrap().as_slice() else {
+            panic!("{checked}");
+        };
+        assert_eq!(json["mistakes"][0], *one);
+        assert_eq!(
+            (&one["line"], &one["spoils"]),
+            (&5.into(), &"override".into())
+        );
+        assert!(one["what"].as_str().unwrap().contains("'nobody'"), "{one}");
     }
 
     /// Each with file and line, all of them at once; what is right is used.

@@ -3,6 +3,7 @@
 //! never in it.  Each request has a thread of its own, a bounded number of them, and a bounded
 //! time; the cgroups are looked at once for all requests of the same moment.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use crate::kernel::attached;
 use crate::kernel::cgroup::{self, Names};
 use crate::model::orders::Sizes;
 use crate::output::http::{self, MOST_BYTES, Wants};
-use crate::output::openmetrics::{self, CONTENT_TYPE, Cgroups, Counts, Snapshot};
+use crate::output::openmetrics::{self, CONTENT_TYPE, Cgroups, Counts, InForce, Snapshot};
 
 /// Where the page is.
 const PATH: &str = "/metrics";
@@ -35,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers are so old at most.  Who asks more often gets the same again.
 const FRESH: Duration = Duration::from_millis(500);
+
+/// Time until an address that was refused is tried again.
+pub const AGAIN: Duration = Duration::from_secs(10);
 
 /// Stack of a thread: the tree of cgroups is walked in it.
 const STACK: usize = 512 << 10;
@@ -84,9 +88,10 @@ impl fmt::Display for Address {
     }
 }
 
-/// What the loop of `run` counts; read by those that serve.
+/// What the loop of `run` counts and puts into force; read by those that serve.
 #[derive(Debug, Default)]
 pub struct Counters {
+    in_force: Mutex<InForce>,
     scans: AtomicU64,
     scan_ns: AtomicU64,
     reported: AtomicU64,
@@ -107,6 +112,16 @@ impl Counters {
         self.suppressed.fetch_add(suppressed, Ordering::Relaxed);
     }
 
+    /// This is in force from now on.
+    pub fn put_into_force(&self, in_force: InForce) {
+        *locked(&self.in_force) = in_force;
+    }
+
+    /// What was put into force last.
+    pub fn in_force(&self) -> InForce {
+        locked(&self.in_force).clone()
+    }
+
     fn now(&self) -> Counts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
@@ -118,10 +133,13 @@ impl Counters {
     }
 }
 
+/// Whoever held it has left it whole, even one that panicked.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What is served.
 pub struct Source {
-    /// Name of the policy.
-    pub policy: String,
     /// The cgroup that it is attached to.
     pub root: PathBuf,
     /// Where the hierarchy is mounted.
@@ -148,7 +166,7 @@ impl Source {
             });
         }
         let snapshot = Snapshot {
-            policy: self.policy.clone(),
+            in_force: self.counters.in_force(),
             root: names.of_path(&self.root),
             sizes: self.sizes,
             counts: self.counters.now(),
@@ -175,7 +193,7 @@ impl<F: Fn() -> io::Result<String>> Pages<F> {
     }
 
     fn get(&self) -> io::Result<Arc<str>> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(&self.last);
         match &*last {
             Some((made, page)) if made.elapsed() < FRESH => Ok(page.clone()),
             _ => {
@@ -184,6 +202,23 @@ impl<F: Fn() -> io::Result<String>> Pages<F> {
                 Ok(page)
             }
         }
+    }
+}
+
+/// One of the places for clients; dropped, however its thread ends: it is free again.
+struct Place<F>(Arc<Pages<F>>);
+
+impl<F> Place<F> {
+    fn take(pages: &Arc<Pages<F>>) -> Option<Self> {
+        let place = Place(pages.clone());
+        let before = pages.clients.fetch_add(1, Ordering::Relaxed);
+        (before < MOST_CLIENTS).then_some(place)
+    }
+}
+
+impl<F> Drop for Place<F> {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -213,14 +248,14 @@ macro_rules! stream {
 stream!(TcpStream);
 stream!(UnixStream);
 
-/// Serves one client, until its deadline at most.
+/// Serves one client, which may take this long in all: making the page is not its fault.
 fn serve<F: Fn() -> io::Result<String>>(
     stream: &mut impl Stream,
     pages: &Pages<F>,
     patience: Duration,
 ) -> io::Result<()> {
-    let deadline = Instant::now() + patience;
-    let left = || match deadline.saturating_duration_since(Instant::now()) {
+    let deadline = Cell::new(Instant::now() + patience);
+    let left = || match deadline.get().saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::Error::from(io::ErrorKind::TimedOut)),
         left => Ok(left),
     };
@@ -240,10 +275,15 @@ fn serve<F: Fn() -> io::Result<String>>(
     };
     let plain = "text/plain; charset=utf-8";
     let response = match wants {
-        Wants::Page { body } => match pages.get() {
-            Ok(page) => http::response(200, "OK", CONTENT_TYPE, &page, !body),
-            Err(_) => http::response(500, "Internal Server Error", plain, "", false),
-        },
+        Wants::Page { body } => {
+            let begun = Instant::now();
+            let page = pages.get();
+            deadline.set(deadline.get() + begun.elapsed());
+            match page {
+                Ok(page) => http::response(200, "OK", CONTENT_TYPE, &page, !body),
+                Err(_) => http::response(500, "Internal Server Error", plain, "", false),
+            }
+        }
         Wants::Nothing(code, reason) => {
             let text = format!("{reason}; the metrics are at {PATH}\n");
             http::response(code, reason, plain, &text, false)
@@ -281,8 +321,7 @@ where
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if pages.clients.fetch_add(1, Ordering::Relaxed) >= MOST_CLIENTS {
-            pages.clients.fetch_sub(1, Ordering::Relaxed);
+        let Some(place) = Place::take(pages) else {
             let busy = http::response(503, "Service Unavailable", "text/plain", "", false);
             // A new connection has room for this; if not, it is just closed.
             let sent = stream
@@ -290,19 +329,15 @@ where
                 .and_then(|()| stream.write(&busy));
             drop(sent);
             continue;
-        }
-        let of_thread = pages.clone();
+        };
         let thread = thread::Builder::new()
             .name("metrics".to_owned())
             .stack_size(STACK);
-        let spawned = thread.spawn(move || {
+        // Without a thread the connection is closed.
+        let _ = thread.spawn(move || {
             // A client that hangs up or is too slow has nobody to report it to.
-            let _ = serve(&mut stream, &of_thread, PATIENCE);
-            of_thread.clients.fetch_sub(1, Ordering::Relaxed);
+            let _ = serve(&mut stream, &place.0, PATIENCE);
         });
-        if spawned.is_err() {
-            pages.clients.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }
 
@@ -312,52 +347,33 @@ enum Listener {
     Tcp(TcpListener),
 }
 
+/// Files of sockets, with their inodes.
+type Files = Arc<Mutex<Vec<(PathBuf, u64)>>>;
+
 /// Listens for scrapes.  Dropped: unix sockets are removed; the threads end with the process.
+#[derive(Default)]
 pub struct Exporter {
     listeners: Vec<Listener>,
-    /// Files of sockets, with their inodes.
-    files: Vec<(PathBuf, u64)>,
+    files: Files,
+    /// What could not be had, and why.
+    pub refused: Vec<(Address, io::Error)>,
 }
 
 impl Exporter {
-    /// Listens on all addresses, and serves nobody yet.
-    ///
-    /// # Errors
-    /// If one of them cannot be had.
-    pub fn listen(addresses: &[Address]) -> Result<Self> {
-        let mut exporter = Exporter {
-            listeners: Vec::new(),
-            files: Vec::new(),
-        };
+    /// Listens on all addresses that can be had, and serves nobody yet.
+    pub fn listen(addresses: &[Address]) -> Self {
+        let mut exporter = Exporter::default();
         for address in addresses {
-            exporter
-                .add(address)
-                .context(|| format!(
-                    "listening for --metrics {address} (another process may have it, or a sandbox forbid it: \
-                     name another address, or leave --metrics out)"
-                ))?;
-        }
-        Ok(exporter)
-    }
-
-    fn add(&mut self, address: &Address) -> io::Result<()> {
-        match address {
-            Address::Tcp(address) => self
-                .listeners
-                .push(Listener::Tcp(TcpListener::bind(address)?)),
-            Address::Unix(path) => {
-                let listener = bind(path)?;
-                self.files
-                    .push((path.clone(), fs::symlink_metadata(path)?.ino()));
-                // Root and its group; connecting takes the right to write.
-                fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-                self.listeners.push(Listener::Unix(listener));
+            match listener(address, &exporter.files) {
+                Ok(listener) => exporter.listeners.push(listener),
+                Err(e) => exporter.refused.push((address.clone(), e)),
             }
         }
-        Ok(())
+        exporter
     }
 
-    /// Serves from now on, in threads.
+    /// Serves from now on, in threads.  Addresses that were refused are tried again: a network
+    /// comes up late, and a former daemon ends.
     ///
     /// # Errors
     /// If a thread cannot be made.
@@ -365,24 +381,60 @@ impl Exporter {
         let pages = Arc::new(Pages::new(move || source.page()));
         for listener in self.listeners.drain(..) {
             let pages = pages.clone();
-            let thread = thread::Builder::new()
-                .name("metrics".to_owned())
-                .stack_size(STACK);
-            let run = move || match listener {
-                Listener::Unix(unix) => accept_all(|| Ok(unix.accept()?.0), &pages),
-                Listener::Tcp(tcp) => accept_all(|| Ok(tcp.accept()?.0), &pages),
-            };
-            thread
-                .spawn(run)
-                .context(|| "starting a thread for --metrics".to_owned())?;
+            start(move || accept_from(&listener, &pages))?;
+        }
+        for (address, _) in self.refused.drain(..) {
+            let (pages, files) = (pages.clone(), self.files.clone());
+            start(move || {
+                loop {
+                    thread::sleep(AGAIN);
+                    if let Ok(listener) = listener(&address, &files) {
+                        return accept_from(&listener, &pages);
+                    }
+                }
+            })?;
         }
         Ok(())
     }
 }
 
+/// Runs it in a thread of its own.
+fn start(run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new()
+        .name("metrics".to_owned())
+        .stack_size(STACK);
+    let started = thread.spawn(run).map(drop);
+    started.context(|| "starting a thread for --metrics".to_owned())
+}
+
+/// Serves all that come to one address.
+fn accept_from<F>(listener: &Listener, pages: &Arc<Pages<F>>)
+where
+    F: Fn() -> io::Result<String> + Send + Sync + 'static,
+{
+    match listener {
+        Listener::Unix(unix) => accept_all(|| Ok(unix.accept()?.0), pages),
+        Listener::Tcp(tcp) => accept_all(|| Ok(tcp.accept()?.0), pages),
+    }
+}
+
+/// Listens on an address; a unix socket is added to `files`.
+fn listener(address: &Address, files: &Files) -> io::Result<Listener> {
+    match address {
+        Address::Tcp(address) => Ok(Listener::Tcp(TcpListener::bind(address)?)),
+        Address::Unix(path) => {
+            let listener = bind(path)?;
+            locked(files).push((path.clone(), fs::symlink_metadata(path)?.ino()));
+            // Root and its group; connecting takes the right to write.
+            fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+            Ok(Listener::Unix(listener))
+        }
+    }
+}
+
 /// Binds a unix socket.  One that nobody listens on any more is replaced, and the directory is
 /// made if only that is missing.
-fn bind(path: &Path) -> io::Result<UnixListener> {
+pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         match fs::create_dir(directory) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
@@ -407,12 +459,16 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        for (path, inode) in &self.files {
-            // Not that of another, who came meanwhile.
-            if fs::symlink_metadata(path).is_ok_and(|file| file.ino() == *inode) {
-                let _ = fs::remove_file(path);
-            }
+        for (path, inode) in &*locked(&self.files) {
+            remove(path, *inode);
         }
+    }
+}
+
+/// Removes a socket, but not that of another, who came meanwhile.
+pub(super) fn remove(path: &Path, inode: u64) {
+    if fs::symlink_metadata(path).is_ok_and(|file| file.ino() == inode) {
+        let _ = fs::remove_file(path);
     }
 }
 
@@ -519,6 +575,40 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(10));
     }
 
+    /// A host of ten thousand cgroups takes its time; the client's is for its own part.
+    #[test]
+    fn making_the_page_is_not_the_clients_time() {
+        let (mut client, mut server) = UnixStream::pair().unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let slow = Pages::new(|| {
+            thread::sleep(Duration::from_millis(400));
+            Ok("a 1\n# EOF\n".to_owned())
+        });
+        let served = thread::spawn(move || serve(&mut server, &slow, Duration::from_millis(200)));
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+        drop(client);
+        served.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_panics_gives_its_place_back() {
+        let pages = pages();
+        let of_thread = pages.clone();
+        let panics = thread::spawn(move || {
+            let _place = Place::take(&of_thread);
+            assert_eq!(of_thread.clients.load(Ordering::Relaxed), 1);
+            panic!("as a page that cannot be made might");
+        });
+        assert!(panics.join().is_err());
+        assert_eq!(pages.clients.load(Ordering::Relaxed), 0);
+        let places: Vec<_> = (0..MOST_CLIENTS).map(|_| Place::take(&pages)).collect();
+        assert!(places.iter().all(Option::is_some) && Place::take(&pages).is_none());
+        drop(places);
+        assert_eq!(pages.clients.load(Ordering::Relaxed), 0);
+    }
+
     #[test]
     fn who_asks_too_often_gets_the_same_again() {
         let made = AtomicU32::new(0);
@@ -563,25 +653,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.sock");
         let address = [Address::Unix(path.clone())];
-        let first = Exporter::listen(&address).unwrap();
+        let listen = || Exporter::listen(&address);
+        let first = listen();
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o660
         );
-        let error = Exporter::listen(&address).err().unwrap();
-        assert!(error.to_string().contains("metrics.sock"), "{error}");
+        assert!(first.refused.is_empty());
+        let second = listen();
+        let [(refused, error)] = &second.refused[..] else {
+            panic!("it is in use");
+        };
+        assert_eq!(
+            (refused, error.kind()),
+            (&address[0], io::ErrorKind::AddrInUse)
+        );
+        drop(second);
+        assert!(path.exists(), "it is the first one's");
         drop(first);
         assert!(!path.exists());
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "as a daemon leaves it that was killed");
-        let second = Exporter::listen(&address).unwrap();
+        let second = listen();
+        assert!(second.refused.is_empty());
         fs::remove_file(&path).unwrap();
         fs::write(&path, "of another").unwrap();
         drop(second);
         assert!(path.exists());
-        assert!(
-            Exporter::listen(&address).is_err(),
-            "a file is no dead socket"
-        );
+        assert_eq!(listen().refused.len(), 1, "a file is no dead socket");
     }
 }

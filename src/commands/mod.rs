@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod notify;
 pub mod options;
 pub mod policies;
+pub mod reload;
 pub mod run;
 pub mod status;
 pub mod support;

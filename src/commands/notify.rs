@@ -39,6 +39,12 @@ impl Manager {
             .context(|| "reporting to the service manager ($NOTIFY_SOCKET)".to_owned())
     }
 
+    /// Something else is in force now, as `status` says.
+    pub fn changed(&self, status: &str) {
+        // What it shows is for people; that it is out of date is not worth an end.
+        let _ = sd_notify::notify(&[NotifyState::Status(status)]);
+    }
+
     /// The policy is about to be detached.
     pub fn stopping(&self) {
         // It sees the process end as well.

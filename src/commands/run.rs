@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,9 @@ use super::assign::Assigner;
 use super::checked;
 use super::cli::{OnExit, RunArgs};
 use super::config;
-use super::exporter::{self, Counters, Exporter};
+use super::exporter::{self, Address, Counters, Exporter};
 use super::notify::Manager;
+use super::reload::{Requests, Verdict};
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
@@ -28,13 +29,15 @@ use crate::kernel::clock::now_ms;
 use crate::kernel::load::{Loaded, Programs};
 use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
-use crate::kernel::thp::{self, Thp};
+use crate::kernel::thp::{self, Change, Thp, Watched};
 use crate::model::abi::{self, Load, Own, Tunables};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
 use crate::model::profiles::{self, Profiles};
+use crate::model::shown;
 use crate::output::log::{End, Line, Log, Source};
+use crate::output::openmetrics::InForce;
 use crate::output::why::Level;
 
 /// Scans per window after a PSI event.  The trigger's window slides and the
@@ -52,16 +55,18 @@ enum Woke {
     Pressure,
     Events,
     Pulse,
+    Request,
 }
 
 impl Woke {
-    const ALL: [Woke; 6] = [
+    const ALL: [Woke; 7] = [
         Woke::Link,
         Woke::Signal,
         Woke::Timer,
         Woke::Pressure,
         Woke::Events,
         Woke::Pulse,
+        Woke::Request,
     ];
 
     fn from_data(data: u64) -> Option<Self> {
@@ -174,7 +179,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         )?),
         false => None,
     };
-    let mut exporter = Exporter::listen(&args.metrics)?;
+    let mut exporter = Exporter::listen(&args.metrics);
     let (load, profiles) = match &assigner {
         Some(assigner) => (assigner.load(), assigner.profiles().clone()),
         None => {
@@ -202,13 +207,22 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let names = Names::new(&root.mount);
     let at = names.of_path(&root.path);
     let explain = loaded.take_explain();
+    // Not before: of two daemons that want this cgroup only one comes here.
+    // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.
+    let requests = Requests::listen(&root)
+        .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
+        .ok();
+    // A reload changes it.
+    let what = RefCell::new(what);
     // Whatever fails from here on, the policy is detached below.
     let begin = || -> Result<Ended> {
         let link_id = loaded.link_id()?;
+        // Before it is said what they are: then no change is missed.
+        let settings = RefCell::new(Watched::new(Path::new(thp::THP_SYSFS)));
         let thp = Thp::of_this_machine();
         print(&Line::Attached {
             t_ms: now_ms(),
-            what: what.clone(),
+            what: what.borrow().clone(),
             root: at.clone(),
             cgroup_id: root.id,
             link_id,
@@ -217,9 +231,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
             thp: thp.enabled,
         })?;
 
+        for (address, error) in &exporter.refused {
+            print(&unserved(address, error))?;
+        }
         let counters = Arc::new(Counters::default());
         exporter.serve(exporter::Source {
-            policy: title.clone(),
             root: root.path.clone(),
             mount: root.mount.clone(),
             sizes,
@@ -235,7 +251,10 @@ pub fn main(args: &RunArgs) -> Result<()> {
             counters: &counters,
             assigner: assigner.as_ref(),
             met: RefCell::default(),
-            policy: &title,
+            title: &title,
+            settings,
+            what: &what,
+            attachment: format!("attached to {at} (link {link_id})"),
             tunables: &tunables,
             profiles: &profiles,
             sizes: &sizes,
@@ -244,11 +263,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
             loaded: &loaded,
             print: &print,
             manager: &manager,
-            status: format!("policy {title} attached to {at} (link {link_id})"),
+            requests: requests.as_ref(),
         };
+        service.put_into_force(true);
         service.serve(trigger.as_ref(), &signals)
     };
     let end = begin();
+    let what = what.into_inner();
     manager.stopping();
     if let (true, Ok(Ended::By(signal))) = (keep, &end) {
         return print(&Line::Kept {
@@ -309,13 +330,35 @@ fn configured(in_force: bool, text: String) -> Line {
     }
 }
 
+/// The policy matters more than its metrics: nobody waits for an address.  But a typing error
+/// must show.
+fn unserved(address: &Address, error: &io::Error) -> Line {
+    let (address, seconds) = (address.to_string(), exporter::AGAIN.as_secs());
+    Line::Unserved {
+        t_ms: now_ms(),
+        text: format!(
+            "no metrics at {address}: {error}; the policy is in force without them, and the \
+             address is tried again every {seconds}s (another process may have it, or a sandbox \
+             forbid it)"
+        ),
+        address,
+    }
+}
+
 /// The policy at work, and what it takes to report it.
 struct Service<'a> {
     /// The configuration, if there is one.
     assigner: Option<&'a RefCell<Assigner>>,
     /// Cgroups that the programs met, until they were looked at.
     met: RefCell<Vec<u64>>,
-    policy: &'a str,
+    /// Its name at the start.
+    title: &'a str,
+    /// What the host allows.
+    settings: RefCell<Watched>,
+    /// What is in force.
+    what: &'a RefCell<Source>,
+    /// Where, in words.
+    attachment: String,
     tunables: &'a Tunables,
     profiles: &'a Profiles,
     sizes: &'a Sizes,
@@ -325,8 +368,8 @@ struct Service<'a> {
     counters: &'a Counters,
     print: &'a dyn Fn(&Line) -> Result<()>,
     manager: &'a Manager,
-    /// What the service manager shows of it.
-    status: String,
+    /// Who asks for a new configuration.
+    requests: Option<&'a Requests>,
 }
 
 /// The timer of the scan: once per window, more often for a while after a PSI event.
@@ -401,6 +444,26 @@ impl Service<'_> {
         Ok(())
     }
 
+    /// The administrator's settings bind; what was changed is said.
+    fn look_at_settings(&self) -> Result<()> {
+        let changes = self.settings.borrow_mut().changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let off = Thp::of_this_machine().off;
+        for Change { file, from, to } in changes {
+            (self.print)(&Line::Setting {
+                t_ms: now_ms(),
+                file,
+                from,
+                to,
+                off,
+            })?;
+        }
+        self.manager.changed(&self.status());
+        Ok(())
+    }
+
     /// Prints a decision that the kernel reported.
     fn report(&self, bytes: &[u8]) -> Result<()> {
         if let Ok(id) = <[u8; 8]>::try_from(bytes) {
@@ -428,16 +491,68 @@ impl Service<'_> {
         }
     }
 
+    /// Notes what is in force now, for metrics, service manager and the last line; `read`: it is
+    /// what was read last.
+    fn put_into_force(&self, read: bool) {
+        let mut what = self.what.borrow_mut();
+        let mut in_force = InForce {
+            policy: self.title.to_owned(),
+            dry_run: what.dry_run,
+            config_refused: !read,
+            config_left_out: 0,
+        };
+        if let Some(assigner) = self.assigner {
+            let assigner = assigner.borrow();
+            let policy = assigner.policy();
+            what.policy = Some(policy.name.clone());
+            what.file.clone_from(&policy.file);
+            in_force.policy.clone_from(&policy.name);
+            in_force.config_left_out = assigner.problems.len();
+        }
+        self.counters.put_into_force(in_force);
+    }
+
+    /// What the service manager shows.
+    fn status(&self) -> String {
+        let refused = match self.counters.in_force().config_refused {
+            true => "; the configuration that was read last is refused, see the log",
+            false => "",
+        };
+        let off = match Thp::of_this_machine().off {
+            true => "; no size is on, so there is nothing to narrow",
+            false => "",
+        };
+        format!("{} {}{refused}{off}", self.what.borrow(), self.attachment)
+    }
+
     /// Takes a new configuration over; one that cannot be used leaves the former one in force.
-    fn reload(&self, assigner: &RefCell<Assigner>) -> Result<()> {
-        let reloaded = assigner.borrow_mut().reload(self.loaded);
-        (self.print)(&match reloaded {
-            Ok(()) => configured(true, assigner.borrow().text()),
-            Err(e) => configured(
-                false,
-                format!("the new configuration is not in force, the former one stays: {e}"),
+    fn reload(&self) -> Result<Verdict> {
+        let refused = |text: String, code: u8| Verdict {
+            in_force: false,
+            text,
+            code,
+        };
+        let verdict = match self.assigner {
+            Some(assigner) => match assigner.borrow_mut().reload(self.loaded) {
+                Ok(text) => Verdict {
+                    in_force: true,
+                    text,
+                    code: 0,
+                },
+                Err(e) => refused(
+                    format!("the new configuration is not in force, the former one stays: {e}"),
+                    e.code(),
+                ),
+            },
+            None => refused(
+                "no configuration was read at the start: restart to use one".to_owned(),
+                Error::Usage(String::new()).code(),
             ),
-        })
+        };
+        self.put_into_force(verdict.in_force);
+        self.manager.changed(&self.status());
+        (self.print)(&configured(verdict.in_force, verdict.text.clone()))?;
+        Ok(verdict)
     }
 
     /// The loop.
@@ -489,8 +604,11 @@ impl Service<'_> {
         if let Some(pulse) = self.manager.pulse() {
             watch(pulse, EpollFlags::EPOLLIN, Woke::Pulse)?;
         }
+        if let Some(requests) = self.requests {
+            watch(requests.as_fd(), EpollFlags::EPOLLIN, Woke::Request)?;
+        }
         consume()?;
-        self.manager.ready(&self.status)?;
+        self.manager.ready(&self.status())?;
 
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
@@ -507,17 +625,11 @@ impl Service<'_> {
                     (Some(Woke::Link), _) => return self.link_gone(),
                     (Some(Woke::Signal), _) => {
                         consume()?;
-                        match (received(signals), self.assigner) {
-                            (Signal::SIGHUP, Some(assigner)) => self.reload(assigner)?,
-                            // Without a service manager it is the end of a terminal.
-                            (Signal::SIGHUP, None) if self.manager.pulse().is_some() => {
-                                (self.print)(&configured(
-                                    false,
-                                    "no configuration was read at the start: restart to use one"
-                                        .to_owned(),
-                                ))?;
-                            }
-                            (signal, _) => return Ok(Ended::By(signal)),
+                        // Without configuration and service manager it is the end of a terminal.
+                        let reloads = self.assigner.is_some() || self.manager.pulse().is_some();
+                        match received(signals) {
+                            Signal::SIGHUP if reloads => drop(self.reload()?),
+                            signal => return Ok(Ended::By(signal)),
                         }
                     }
                     (Some(Woke::Pressure), _) if gone => return self.trigger_failed(),
@@ -530,11 +642,20 @@ impl Service<'_> {
                         scan = true;
                     }
                     (Some(Woke::Pulse), _) => pulse = true,
+                    (Some(Woke::Request), _) => {
+                        consume()?;
+                        if let Some(requests) = self.requests {
+                            requests.serve(|| self.reload())?;
+                        }
+                    }
                     _ => {}
                 }
             }
             if scan {
                 self.scan()?;
+            }
+            if scan || pulse {
+                self.look_at_settings()?;
             }
             consume()?;
             // Last, so that a scan or an output that hangs shows.
@@ -550,7 +671,7 @@ impl Service<'_> {
         if !self.root.is_there() {
             return Ok(Ended::RootRemoved);
         }
-        let at = self.root.path.display();
+        let at = shown::path(&self.root.path);
         Err(Error::System {
             what: format!("the policy is no longer attached to {at}"),
             source: io::Error::other(
@@ -566,7 +687,7 @@ impl Service<'_> {
     fn trigger_failed(&self) -> Result<Ended> {
         if self.root.is_there() {
             Err(Error::NoPsi {
-                policy: self.policy.to_owned(),
+                policy: self.counters.in_force().policy,
             })
         } else {
             Ok(Ended::RootRemoved)

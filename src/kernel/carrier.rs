@@ -21,6 +21,7 @@ use super::process::release;
 use crate::errors::{Error, Result};
 use crate::model::abi::Flags;
 use crate::model::reason::{ByReason, Reason};
+use crate::model::shown;
 
 /// The kernel's type information.
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -210,7 +211,7 @@ fn refused(errno: Errno, at: &Path) -> Error {
             remedy: cgroup::ENABLE_MEMORY.to_owned(),
         },
         _ => Error::System {
-            what: format!("attaching the policy to {}", at.display()),
+            what: format!("attaching the policy to {}", shown::path(at)),
             source,
         },
     }

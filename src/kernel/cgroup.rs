@@ -155,10 +155,19 @@ impl Names {
             .map_or_else(|| format!("(id {id})"), |path| self.of_path(&path))
     }
 
-    /// Directory of the cgroup with this id.
+    /// Directory of the cgroup with this id.  The kernel finds it; where it may not be asked
+    /// (CAP_DAC_READ_SEARCH), every cgroup is looked at.
     pub fn path_of_id(&self, id: u64) -> Option<PathBuf> {
         if let Some(path) = self.known.borrow().get(&id) {
             return Some(path.clone());
+        }
+        if is_cgroup2(&self.mount) {
+            match by_id(&self.mount, id) {
+                // Outside of what is mounted here it has another path, or none.
+                Ok(path) if path.starts_with(&self.mount) => return Some(path),
+                Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => return None,
+                _ => {}
+            }
         }
         let mut all = HashMap::new();
         walk(&self.mount, &mut |path, ino| {

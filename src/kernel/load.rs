@@ -31,6 +31,7 @@ use crate::model::abi::{self, Assignment, Load, Walk};
 use crate::model::options::SCANS;
 use crate::model::profiles::Profiles;
 use crate::model::rule::Rules;
+use crate::model::shown;
 
 /// An object, read and not loaded yet.
 pub struct Programs {
@@ -225,7 +226,7 @@ impl Loaded {
                 return Err(Error::Usage(format!(
                     "{}: a policy is kept here, and a dry run would end it: run `mthp_ext detach` first, \
                      or choose another --root.",
-                    root.path.display()
+                    shown::path(&root.path)
                 )));
             }
         }
@@ -291,7 +292,7 @@ impl Loaded {
 
         let ops = fill_ops(&object, own, value_type, program_offset)?;
         let directory =
-            File::open(&root.path).context(|| format!("opening {}", root.path.display()))?;
+            File::open(&root.path).context(|| format!("opening {}", shown::path(&root.path)))?;
         let scan = descriptor(&object, abi::SCAN_PROG)?;
         let assign = descriptor(&object, abi::ASSIGN_PROG)?;
         let explain = descriptor(&object, abi::EXPLAIN_PROG)?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::errors::{Context, Error, Result};
+use crate::model::shown;
 
 /// The host's own pressure file.
 const HOST: &str = "/proc/pressure/memory";
@@ -65,7 +66,7 @@ impl Trigger {
             .map_err(refused)?;
         if written == 0 {
             return Err(io::Error::from(io::ErrorKind::WriteZero))
-                .context(|| format!("arming the PSI trigger on {}", file.display()));
+                .context(|| format!("arming the PSI trigger on {}", shown::path(file)));
         }
         Ok(Trigger { file: opened })
     }
@@ -74,14 +75,14 @@ impl Trigger {
 /// The error for a trigger that could not be armed.
 fn refused(source: io::Error, file: &Path, spec: &str, policy: &str) -> Error {
     match source.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EACCES) => Error::NoPrivilege {
-            what: format!("write {}", file.display()),
+        Some(Errno::EACCES | Errno::EPERM) => Error::NoPrivilege {
+            what: format!("write {}", shown::path(file)),
         },
         Some(Errno::EOPNOTSUPP) => Error::NoPsi {
             policy: policy.to_owned(),
         },
         _ => Error::System {
-            what: format!("arming the PSI trigger '{spec}' on {}", file.display()),
+            what: format!("arming the PSI trigger '{spec}' on {}", shown::path(file)),
             source,
         },
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The host's settings of transparent huge pages, and the sizes it has.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::model::abi::ALL_ORDERS;
@@ -52,9 +54,12 @@ pub fn page_shift() -> u32 {
 }
 
 /// The word in brackets of a sysfs choice.
+fn chosen(text: &str) -> Option<&str> {
+    Some(text.split_once('[')?.1.split_once(']')?.0)
+}
+
 fn choice(file: &Path) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
+    chosen(&fs::read_to_string(file).ok()?).map(str::to_owned)
 }
 
 /// The host's setting, which a policy narrows.
@@ -97,6 +102,79 @@ impl Thp {
             Some(word) => format!("transparent_hugepage/enabled is {word}{note}"),
             None => "this kernel has no transparent huge pages: nothing to narrow".to_owned(),
         }
+    }
+}
+
+/// One setting, kept open: looking again is one read.
+struct Setting {
+    file: File,
+    word: String,
+}
+
+impl Setting {
+    fn open(file: &Path) -> Option<Self> {
+        let mut setting = Setting {
+            file: File::open(file).ok()?,
+            word: String::new(),
+        };
+        setting.word = setting.now()?;
+        Some(setting)
+    }
+
+    fn now(&self) -> Option<String> {
+        // The longest of them takes 46 bytes.
+        let mut buffer = [0; 128];
+        let length = self.file.read_at(&mut buffer, 0).ok()?;
+        chosen(std::str::from_utf8(&buffer[..length]).ok()?).map(str::to_owned)
+    }
+}
+
+/// A setting that somebody has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its file, below /sys/kernel/mm.
+    pub file: String,
+    /// The word before.
+    pub from: String,
+    /// The word now.
+    pub to: String,
+}
+
+/// Which sizes the host allows, looked at again and again.  Those that cannot be read are left
+/// out: the kernel heeds them anyway.
+pub struct Watched {
+    settings: BTreeMap<String, Setting>,
+}
+
+impl Watched {
+    /// Those below `dir`, as they are now.
+    pub fn new(dir: &Path) -> Self {
+        let sizes = fs::read_dir(dir).into_iter().flatten().flatten();
+        let names = sizes
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.starts_with("hugepages-"))
+            .map(|name| format!("{name}/enabled"));
+        Watched {
+            settings: names
+                .chain(["enabled".to_owned()])
+                .filter_map(|name| Some((name.clone(), Setting::open(&dir.join(&name))?)))
+                .collect(),
+        }
+    }
+
+    /// What was changed since this was asked last.
+    pub fn changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (name, setting) in &mut self.settings {
+            if let Some(now) = setting.now().filter(|now| *now != setting.word) {
+                changes.push(Change {
+                    file: format!("transparent_hugepage/{name}"),
+                    from: std::mem::replace(&mut setting.word, now.clone()),
+                    to: now,
+                });
+            }
+        }
+        changes
     }
 }
 
@@ -167,5 +245,29 @@ mod tests {
         );
         let none = sizes(&dir.path().join("absent"), 12);
         assert_eq!(none.orders, ALL_ORDERS);
+    }
+
+    #[test]
+    fn a_change_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Watched::new(dir.path()).changes(), []);
+        let size = dir.path().join("hugepages-64kB");
+        fs::create_dir(&size).unwrap();
+        fs::write(dir.path().join("enabled"), "[always] madvise never\n").unwrap();
+        let own = size.join("enabled");
+        fs::write(&own, "always [inherit] madvise never\n").unwrap();
+        let mut watched = Watched::new(dir.path());
+        assert_eq!(watched.changes(), []);
+        fs::write(&own, "always inherit madvise [never]\n").unwrap();
+        let change = Change {
+            file: "transparent_hugepage/hugepages-64kB/enabled".to_owned(),
+            from: "inherit".to_owned(),
+            to: "never".to_owned(),
+        };
+        assert_eq!(watched.changes(), [change]);
+        assert_eq!(watched.changes(), []);
+        // Cut off, or no choice any more: nothing is known of it.
+        fs::write(&own, "alw").unwrap();
+        assert_eq!(watched.changes(), []);
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use globset::{Glob, GlobBuilder};
+use serde::Serialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -35,7 +36,8 @@ impl fmt::Display for Place {
 }
 
 /// What a mistake spoils.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Spoils {
     /// The whole configuration.
     All,
@@ -106,7 +108,8 @@ pub struct Config {
 /// Reads one file.
 struct Reader<'a> {
     file: &'a Path,
-    text: &'a str,
+    /// Where its lines end.
+    ends: Vec<usize>,
     config: &'a mut Config,
 }
 
@@ -127,7 +130,7 @@ impl Config {
     pub fn add(&mut self, file: &Path, text: &str) {
         let mut reader = Reader {
             file,
-            text,
+            ends: text.match_indices('\n').map(|(at, _)| at).collect(),
             config: self,
         };
         match DeTable::parse(text) {
@@ -147,8 +150,7 @@ impl Config {
 
 impl Reader<'_> {
     fn line(&self, at: usize) -> Option<usize> {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        Some(before.iter().filter(|byte| **byte == b'\n').count() + 1)
+        Some(self.ends.partition_point(|end| *end < at) + 1)
     }
 
     fn place(&self, at: usize) -> Place {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The metrics that `run --metrics` serves: one table, by which they are written and documented.
 
+use super::reason::Reason;
+use super::rule::Rule;
+
 /// What its value does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -56,6 +59,12 @@ pub const PREFIX: &str = "mthp_ext";
 /// Cgroups that are served at most: those that have asked the most.
 pub const MOST_CGROUPS: usize = 1000;
 
+/// Series of a cgroup at least: requests and the largest folio by reason, and pressure.
+pub const LEAST_SERIES: usize = 2 * Reason::ALL.len() + 1;
+
+/// And at most: room, memory, and each rule that has narrowed for each reason.
+pub const MOST_SERIES: usize = LEAST_SERIES + 2 + Reason::ALL.len() * Rule::ALL.len();
+
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
@@ -103,7 +112,13 @@ metrics! {
     BUILD: "build", Info, None, ["version", "abi"],
         "The version of the program, and of the interface to its BPF programs";
     POLICY: "policy", Info, None, ["policy", "root"],
-        "The policy that is attached, and the cgroup that it is attached to";
+        "The policy that is in force, and the cgroup that it is attached to";
+    DRY_RUN: "dry_run", Gauge, None, [],
+        "1: the policy runs dry and narrows nothing: what is narrowed and allowed is what would be";
+    CONFIG_SUCCESSFUL: "config_last_reload_successful", Gauge, None, [],
+        "0: the configuration that was read last was refused, and the one before it is in force";
+    CONFIG_LEFT_OUT: "config_left_out", Gauge, None, [],
+        "Overrides and other parts of the configuration that are left out, as each has a mistake";
     CGROUPS: "cgroups", Gauge, None, [],
         "Cgroups that have asked at least once, each of which has the metrics with that label";
     CGROUPS_LEFT_OUT: "cgroups_left_out", Gauge, None, [],

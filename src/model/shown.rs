@@ -3,6 +3,8 @@
 //! must stay one line.
 
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Characters that change how the text around them looks, and are none of the control characters.
 fn changes_its_surroundings(c: char) -> bool {
@@ -29,6 +31,11 @@ pub fn shown(name: &[u8]) -> String {
         }
     }
     text
+}
+
+/// The same of a path: somebody else may have chosen a part of it.
+pub fn path(path: &Path) -> String {
+    shown(path.as_os_str().as_bytes())
 }
 
 #[cfg(test)]

@@ -48,6 +48,21 @@ pub enum Line {
         in_force: bool,
         text: String,
     },
+    /// Nobody is served at an address of `--metrics` yet.
+    Unserved {
+        t_ms: u64,
+        address: String,
+        text: String,
+    },
+    /// Somebody has changed a setting that the policy narrows.
+    Setting {
+        t_ms: u64,
+        file: String,
+        from: String,
+        to: String,
+        /// No size is on: there is nothing to narrow.
+        off: bool,
+    },
     Detached {
         t_ms: u64,
         #[serde(flatten)]
@@ -195,7 +210,17 @@ impl Line {
                 });
                 format!("{what} detached from {root} ({cause}){setting}")
             }
-            Line::Configured { text, .. } => text.clone(),
+            Line::Configured { text, .. } | Line::Unserved { text, .. } => text.clone(),
+            Line::Setting {
+                file,
+                from,
+                to,
+                off,
+                ..
+            } => {
+                let note = if *off { ": nothing to narrow" } else { "" };
+                format!("{file} was changed from {from} to {to}{note}")
+            }
             Line::Decision(d) => {
                 let why = match d.reasons.as_slice() {
                     [] => "no rule narrows".to_owned(),
@@ -211,6 +236,8 @@ impl Line {
         match self {
             Line::Attached { t_ms, .. }
             | Line::Configured { t_ms, .. }
+            | Line::Unserved { t_ms, .. }
+            | Line::Setting { t_ms, .. }
             | Line::Kept { t_ms, .. }
             | Line::Detached { t_ms, .. } => *t_ms,
             Line::Decision(decision) => decision.t_ms,
@@ -387,6 +414,11 @@ mod tests {
                 t_ms: 1,
                 in_force: true,
                 text: "configuration /e in force".to_owned(),
+            },
+            Line::Unserved {
+                t_ms: 1,
+                address: "127.0.0.1:1".to_owned(),
+                text: "no metrics".to_owned(),
             },
         ] {
             let value = serde_json::to_value(&line).unwrap();

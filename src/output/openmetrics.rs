@@ -31,11 +31,24 @@ pub struct Counts {
     pub suppressed: u64,
 }
 
+/// What was put into force last.
+#[derive(Clone, Debug, Default)]
+pub struct InForce {
+    /// Name of the policy of the root.
+    pub policy: String,
+    /// It narrows nothing.
+    pub dry_run: bool,
+    /// A configuration was read later, and is not in force.
+    pub config_refused: bool,
+    /// Parts of the configuration that are left out.
+    pub config_left_out: usize,
+}
+
 /// What is served at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Name of the policy.
-    pub policy: String,
+    /// What is in force.
+    pub in_force: InForce,
     /// The cgroup that it is attached to.
     pub root: String,
     /// What the machine has.
@@ -137,13 +150,18 @@ fn one(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Number) -> fmt::Resu
 impl Snapshot {
     /// The samples of one metric.
     fn samples(&self, metric: &'static Metric, out: &mut Samples<'_>) -> fmt::Result {
-        let counts = &self.counts;
+        let (counts, in_force) = (&self.counts, &self.in_force);
         let whole = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         match metric {
             m if m == metrics::BUILD => {
                 out.add(&[env!("CARGO_PKG_VERSION"), &abi::ABI.0.to_string()], 1)
             }
-            m if m == metrics::POLICY => out.add(&[&self.policy, &self.root], 1),
+            m if m == metrics::POLICY => out.add(&[&in_force.policy, &self.root], 1),
+            m if m == metrics::DRY_RUN => out.add(&[], u64::from(in_force.dry_run)),
+            m if m == metrics::CONFIG_SUCCESSFUL => {
+                out.add(&[], u64::from(!in_force.config_refused))
+            }
+            m if m == metrics::CONFIG_LEFT_OUT => out.add(&[], whole(in_force.config_left_out)),
             m if m == metrics::CGROUPS => out.add(&[], whole(self.cgroups.by_name.len())),
             m if m == metrics::CGROUPS_LEFT_OUT => out.add(&[], whole(self.cgroups.left_out)),
             m if m == metrics::SCANS => out.add(&[], counts.scans),
@@ -260,7 +278,12 @@ mod tests {
 
     fn snapshot(cgroups: Vec<(String, Explained)>) -> Snapshot {
         Snapshot {
-            policy: "default".to_owned(),
+            in_force: InForce {
+                policy: "default".to_owned(),
+                dry_run: true,
+                config_refused: true,
+                config_left_out: 7,
+            },
             root: "/".to_owned(),
             sizes: Sizes {
                 orders: 0x3fc,
@@ -392,6 +415,9 @@ mod tests {
         let abi = abi::ABI.0.to_string();
         assert_eq!(is(metrics::BUILD, &[version, &abi]), Some(1.0));
         assert_eq!(is(metrics::POLICY, &["default", "/"]), Some(1.0));
+        assert_eq!(is(metrics::DRY_RUN, &[]), Some(1.0));
+        assert_eq!(is(metrics::CONFIG_SUCCESSFUL, &[]), Some(0.0));
+        assert_eq!(is(metrics::CONFIG_LEFT_OUT, &[]), Some(7.0));
         for metric in METRICS {
             assert!(
                 samples.iter().any(|(name, ..)| *name == metric.name()),
@@ -413,6 +439,36 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    /// The page of metrics says how many series a host has.
+    #[test]
+    fn a_cgroup_is_so_many_series() {
+        let series = |explained: Explained| {
+            let all = vec![("/a".to_owned(), explained)];
+            let samples = parsed(&text(snapshot(all)).unwrap());
+            samples
+                .iter()
+                .filter(|(_, of, _)| of.iter().any(|(name, _)| name == "cgroup"))
+                .count()
+        };
+        let mut full = explained(7);
+        full.narrowed = Default::default();
+        assert_eq!(series(full), metrics::LEAST_SERIES);
+        for reason in Reason::ALL {
+            for rule in Rule::ALL {
+                full.narrowed[reason as usize][rule as usize] = 1;
+            }
+        }
+        full.now.room_bytes = 0;
+        full.now.memory_known = 1;
+        assert_eq!(series(full), metrics::MOST_SERIES);
+        // Those of the host.
+        let none = parsed(&text(snapshot(Vec::new())).unwrap());
+        let of_host = METRICS
+            .iter()
+            .filter(|metric| !metric.labels.contains(&"cgroup"));
+        assert_eq!(none.len(), of_host.count());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 )]
 
 pub mod ext;
+pub mod inject;
 pub mod own;
 pub mod trace;
 pub mod worker;

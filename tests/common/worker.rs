@@ -67,6 +67,11 @@ impl Worker {
         }
     }
 
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Moves it to another cgroup; its memory stays where it was charged.
     pub fn join(&self, group: &Group) {
         group.set("cgroup.procs", &self.pid.to_string());

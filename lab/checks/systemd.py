@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`make test-systemd`: the unit under systemd as PID 1, in a guest with the lab's kernel whose file system is made of
+Debian packages. The kernel lacks what the lab does without; `_LACKS` says what that leaves untested."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from lab import proc, programs, setup, space
+from lab.checks import tap
+from lab.checks.result import Status, Suite
+from lab.errors import Exit
+from lab.kernel import build
+from lab.kernel.build import Kernel
+from lab.lock import locked
+from lab.paths import BUILD, REPO, cache
+from lab.vm import Mode, accel, initramfs, qemu
+from lab.vm.cpio import CpioWriter
+from lab.vm.verdict import splats
+
+_SEEDS = ("systemd", "bash", "coreutils", "curl", "grep", "mount", "procps", "sed", "util-linux")
+_NOT_NEEDED = re.compile(
+    r"perl|debconf|^(dpkg|tar|usrmerge|usr-is-merged|debianutils|install-info|gcc-|libelogind|dmsetup)"
+)
+"""Of what those depend on: what only installs them, and alternatives."""
+_LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/lib/udev/hwdb.d")
+_DIRECTORY = BUILD / "vm" / "systemd"
+_LOG = BUILD / "log" / "systemd-root.log"
+_HERE = REPO / "lab" / "checks"
+_SHIM = "/usr/lib/lab-inotify.so"
+_ROOT_MIB = 1024
+_TIMEOUT_S = 900.0
+_PORT = "output"
+
+_LACKS = {"INOTIFY_USER": "PID 1 has a stand-in without events", "SECCOMP": "system calls are not filtered"}
+"""Options that the lab's kernel is built without, and what that leaves untested."""
+
+_MASKED = (
+    "systemd-hwdb-update",
+    "systemd-journal-catalog-update",
+    "systemd-journal-flush",
+    "systemd-update-done",
+    "systemd-update-utmp",
+    "systemd-random-seed",
+    "systemd-sysusers",
+    "systemd-machine-id-commit",
+    "systemd-firstboot",
+    "systemd-pstore",
+    "ldconfig",
+    "systemd-binfmt",
+    "systemd-modules-load",
+    "systemd-network-generator",
+)
+"""Services of a boot that change nothing for the unit, and take their time emulated."""
+
+_ETC = {
+    "/etc/passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+    "/etc/group": "root:x:0:\ntty:x:5:\nadm:x:4:\nutmp:x:43:\nsystemd-journal:x:999:\nnogroup:x:65534:\n",
+    "/etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+    "/etc/os-release": "ID=debian\nNAME=Debian\n",
+    "/etc/hostname": "guest\n",
+    "/etc/systemd/system/default.target": "[Unit]\nRequires=lab-checks.service\nAfter=lab-checks.service\n",
+    # It ends the guest whatever becomes of the script.
+    "/etc/systemd/system/lab-checks.service": "[Unit]\nRequires=basic.target\nAfter=basic.target\n"
+    "SuccessAction=poweroff-force\nFailureAction=poweroff-force\n"
+    "[Service]\nType=oneshot\nTimeoutStartSec=infinity\n"
+    "ExecStart=/bin/bash -c '"
+    'for port in /sys/class/virtio-ports/*; do if [ "$$(cat $$port/name)" = output ]; then '
+    "exec /bin/bash /lab/checks.sh >/dev/$${port##*/} 2>&1; fi; done; exit 1'\n",
+}  # fmt: skip
+
+
+def _packages() -> list[str]:
+    """What the root is made of: the seeds and what they depend on."""
+    depends = ["--recurse", *(f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces"))]
+    text = proc.output(
+        ["apt-cache", "depends", *depends, "--no-enhances", *_SEEDS], what="listing packages", code=Exit.INSTALL
+    )
+    names = sorted(set(re.findall(r"^[a-z0-9][\w.+-]*$", text, re.MULTILINE)))
+    return [name for name in names if not _NOT_NEEDED.search(name)]
+
+
+def _root() -> Path:
+    """The unpacked packages; kept for as long as their versions are these."""
+    names = _packages()
+    policy = proc.output(["apt-cache", "policy", *names], what="asking for versions", code=Exit.INSTALL)
+    chosen = re.findall(r"^(\S+):\n(?:.*\n)*?  Candidate: (\S+)", policy, re.MULTILINE)
+    key = hashlib.sha256(repr([chosen, _LEFT_OUT]).encode()).hexdigest()[:16]
+    with locked("systemd-root"):
+        store = cache() / "systemd-root"
+        root = store / key
+        if root.is_dir():
+            return root
+        store.mkdir(parents=True, exist_ok=True)
+        for old in store.iterdir():
+            shutil.rmtree(old)
+        space.need(_ROOT_MIB, store, "a root with systemd")
+        with tempfile.TemporaryDirectory(dir=store) as scratch:
+            work = Path(scratch)
+            tree = work / "tree"
+            for name in ("bin", "sbin", "lib", "lib64"):
+                (tree / "usr" / name).mkdir(parents=True)
+                (tree / name).symlink_to(f"usr/{name}")
+            _log("fetching the packages of a root", ["apt-get", "download", *names], work, append=False)
+            for deb in sorted(work.glob("*.deb")):
+                # Not `dpkg-deb -x`, which puts directories in the place of the links of merged /usr.
+                unpack = 'dpkg-deb --fsys-tarfile "$0" | tar -x --keep-directory-symlink -C "$1"'
+                _log(f"unpacking {deb.name}", ["bash", "-o", "pipefail", "-c", unpack, str(deb), str(tree)], work)
+            for name in _LEFT_OUT:
+                shutil.rmtree(tree / name, ignore_errors=True)
+            tree.rename(root)
+    return root
+
+
+def _log(what: str, argv: list[str], cwd: Path, *, append: bool = True) -> None:
+    proc.run(argv, log=_LOG, what=what, code=Exit.INSTALL, cwd=cwd, append=append)
+
+
+def _add(archive: CpioWriter, top: Path) -> None:
+    """All of a directory."""
+    for path in sorted(top.rglob("*")):
+        name = f"/{path.relative_to(top)}"
+        if path.is_symlink():
+            if name not in archive:
+                archive.symlink(name, str(path.readlink()))
+        elif path.is_dir():
+            archive.directory(name, path.stat().st_mode & 0o7777)
+        elif path.is_file() and name not in archive:
+            archive.file(name, path.read_bytes(), path.stat().st_mode & 0o7777)
+
+
+def _image(out: Path) -> None:
+    """Writes the guest's file system."""
+    binary = programs.mthp_ext()
+    root = _root()
+    with tempfile.TemporaryDirectory() as scratch, out.open("wb") as file:
+        installed = Path(scratch) / "installed"
+        argv = ["make", "-C", str(REPO), "install", f"DESTDIR={installed}", f"PROGRAM={binary}"]
+        _log("make install", argv, REPO)
+        shim = Path(scratch) / "inotify.so"
+        source = str(_HERE / "systemd_inotify.c")
+        _log("building inotify", ["gcc", "-O1", "-shared", "-fPIC", "-o", str(shim), source], REPO)
+        archive = CpioWriter(file)
+        archive.symlink("/init", "/usr/lib/systemd/systemd")
+        archive.character_device("/dev/console", 5, 1)
+        for name in ("/proc", "/sys", "/run", "/root", "/home", "/tmp", "/var/log", "/var/tmp", "/mnt"):
+            archive.directory(name)
+        archive.file(_SHIM, shim.read_bytes(), 0o755)
+        archive.file("/lab/checks.sh", (_HERE / "systemd.sh").read_bytes(), 0o755)
+        for name, text in _ETC.items():
+            archive.file(name, text.encode())
+        for unit in _MASKED:
+            archive.symlink(f"/etc/systemd/system/{unit}.service", "/dev/null")
+        _add(archive, installed)
+        _add(archive, root)
+        for library in initramfs.libraries(binary):
+            name = f"/usr{library}" if library.parts[1].startswith("lib") else str(library)
+            if name not in archive:
+                archive.file(name, library.read_bytes(), 0o755)
+        archive.finish()
+
+
+def run(kernel: Kernel, mode: Mode) -> Suite:
+    """The checks of lab/checks/systemd.sh in their guest."""
+    with locked("systemd-guest"):
+        return _run(kernel, mode)
+
+
+def _run(kernel: Kernel, mode: Mode) -> Suite:
+    shutil.rmtree(_DIRECTORY, ignore_errors=True)
+    _DIRECTORY.mkdir(parents=True)
+    files = qemu.Files(
+        _DIRECTORY / "initramfs.cpio",
+        _DIRECTORY / "console.log",
+        {name: _DIRECTORY / f"{name}.log" for name in qemu.PORTS},
+    )
+    _image(files.initramfs)
+    for path in (files.console, *files.ports.values()):
+        path.touch()
+    append = f"LD_PRELOAD={_SHIM} transparent_hugepage=always systemd.show_status=0"
+    argv = qemu.command(qemu.binary(), kernel.image, files, mode=mode, memory_mib=1536, cpus=2, append=append)
+    begin = time.monotonic()
+    over = ""
+    with (_DIRECTORY / "qemu.log").open("wb") as log:
+        process = proc.start(argv, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            process.wait(_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            over = f"no end after {_TIMEOUT_S:g} s"
+        finally:
+            proc.stop(process)
+            files.initramfs.unlink()
+    suite = Suite("vm/systemd", seconds=time.monotonic() - begin, logs=[files.ports[_PORT], files.console])
+    tap.parse(files.ports[_PORT].read_text(errors="replace"), suite)
+    if over or process.returncode != 0:
+        suite.fail("(the guest)", f"{over or f'QEMU: {process.returncode}'}\n{proc.tail(files.console)}")
+    if found := splats(files.console.read_text(errors="replace")):
+        suite.fail("(the guest's kernel log)", "\n".join(found[:20]))
+    suite.settle()
+    return suite
+
+
+def main() -> int:
+    """Runs the checks; 1 if one failed."""
+    setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
+    kernel = build.ensure()
+    print("test-systemd: the lab's kernel has no " + "; no ".join(f"{name}: {why}" for name, why in _LACKS.items()))
+    suite = run(kernel, accel.of(kernel)[0])
+    for test in suite.tests:
+        print(f"test-systemd: {test.status}: {test.name}" + (f"\n{test.detail}" if test.detail else ""))
+    print(f"test-systemd: {suite.seconds:.0f} s; logs: {', '.join(str(path) for path in suite.logs)}")
+    return Exit.TESTS if suite.count(Status.FAILED) else Exit.OK

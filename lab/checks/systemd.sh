@@ -1,0 +1,215 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# The unit under systemd, inside the guest of `make test-systemd`: TAP on stdout.  Its caller powers the guest off.
+set -u
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin SYSTEMD_PAGER=cat SYSTEMD_COLORS=0
+unit=mthp_ext.service
+dropin=/run/systemd/system/$unit.d
+number=0
+
+# Reports the last command's test: ok STATUS NAME.
+report() {
+	number=$((number + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $number - $2"
+	else
+		echo "not ok $number - $2"
+	fi
+}
+
+# check NAME COMMAND...: what the command says comes before its line.
+check() {
+	local name=$1 status
+	shift
+	"$@"
+	status=$?
+	if [ $status != 0 ]; then
+		echo "# $name: exit $status; the unit and its journal:"
+		systemctl status --no-pager --lines=15 $unit
+	fi
+	report $status "$name"
+}
+
+property() { systemctl show --value -p "$1" $unit; }
+
+# until_true SECONDS COMMAND...
+until_true() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $end ] || return 1
+		sleep 0.5
+	done
+}
+
+link() { mthp_ext status | sed -n 's/.*, link \([0-9]*\)).*/\1/p'; }
+
+# Drops all drop-ins, or writes one, and starts as if for the first time.
+fresh() {
+	systemctl stop $unit
+	rm -rf $dropin
+	if [ $# -gt 0 ]; then
+		mkdir -p $dropin
+		printf '%s\n' '[Service]' "$@" >$dropin/test.conf
+	fi
+	systemctl daemon-reload
+	systemctl reset-failed $unit 2>/dev/null
+	return 0
+}
+
+another_process() {
+	local pid
+	pid=$(property MainPID)
+	[ "$pid" != 0 ] && [ "$pid" != "$1" ] && [ "$(property ActiveState)" = active ]
+}
+
+starts_in_force() {
+	systemctl start $unit || return 1
+	# No waiting: that the command ended must mean that the policy is there.
+	local said
+	said=$(mthp_ext status)
+	echo "$said"
+	[[ $said == *"attached to / "* ]]
+}
+
+status_text() {
+	local text
+	text=$(property StatusText)
+	echo "StatusText: $text"
+	[[ $text == *"attached to /"*link* ]] && systemctl status --no-pager $unit | grep -q 'Status: ".*attached'
+}
+
+memory_of_probe() { sed -n "s/^$1 //p" /sys/fs/cgroup/system.slice/probe.service/memory.stat; }
+probe_is_full() { [ "$(memory_of_probe anon)" -gt $((6 << 20)) ]; }
+
+# Starts a service that fills a buffer of 6 MiB; what the policy counted for it, and its huge pages in bytes.
+probe() {
+	printf '%s\n' '[Service]' "ExecStart=/bin/bash -c 'dd if=/dev/zero bs=6M count=1 | sleep 600'" \
+		>/run/systemd/system/probe.service
+	systemctl daemon-reload
+	systemctl start probe.service && until_true 20 probe_is_full || return 1
+	huge=$(memory_of_probe anon_thp)
+	narrowed=$(mthp_ext status --json | sed 's/{"cgroup":/\n&/g' | grep -F '"/system.slice/probe.service"' |
+		sed -n 's/.*"narrowed":{.*"small":\([0-9]*\).*/\1/p')
+	echo "narrowed by small: ${narrowed:-0}; huge pages: $huge bytes"
+	systemctl stop probe.service
+}
+
+narrows() { probe && [ "${narrowed:-0}" -gt 0 ] && [ "$huge" = 0 ]; }
+free_again() { probe && [ -z "$narrowed" ] && [ "$huge" -gt 0 ]; }
+
+sandboxed() {
+	local pid
+	pid=$(property MainPID)
+	grep -E '^(CapBnd|CapEff|NoNewPrivs|Seccomp):' /proc/"$pid"/status
+	cat /proc/"$pid"/cgroup /proc/"$pid"/oom_score_adj
+	grep -q '^CapBnd:.*000000c001000000$' /proc/"$pid"/status && [ "$(cat /proc/"$pid"/oom_score_adj)" = -900 ] &&
+		grep -qx '0::/mthp_ext.service' /proc/"$pid"/cgroup
+}
+
+restarted_after() {
+	local pid
+	pid=$(property MainPID)
+	kill "-$1" "$pid"
+	until_true "$2" another_process "$pid" && [ -n "$(link)" ] && echo "Result: $(property Result), restarts: $(property NRestarts)"
+}
+
+# configure POLICY: of the cgroup of this script.
+configure() {
+	mkdir -p /etc/mthp_ext
+	printf '%s\n' 'policy = "default"' '[[override]]' 'cgroups = "system.slice/lab-*"' "policy = \"$1\"" >/etc/mthp_ext/config.toml
+}
+
+# Whether the status has it that all is allowed here.
+all_here() { mthp_ext status | grep -E '^/system.slice/lab-checks.service +all '; }
+
+reload_good() {
+	local pid
+	configure default
+	fresh
+	systemctl start $unit || return 1
+	pid=$(property MainPID)
+	all_here && return 1
+	configure off
+	systemctl reload $unit && until_true 20 all_here && [ "$(property MainPID)" = "$pid" ]
+}
+
+reload_bad() {
+	local pid
+	pid=$(property MainPID)
+	# Of a daemon that has read a good one.
+	echo 'no such = [' >/etc/mthp_ext/config.toml
+	systemctl reload $unit && return 1
+	[ "$(property MainPID)" = "$pid" ] && [ "$(property ActiveState)" = active ] && all_here
+}
+
+reload_without() {
+	rm -f /etc/mthp_ext/config.toml
+	systemctl reload $unit
+	echo "systemctl reload without a configuration: exit $?"
+	[ "$(property ActiveState)" = active ] && [ -n "$(link)" ]
+}
+
+stops() {
+	systemctl stop $unit || return 1
+	mthp_ext status
+	[ -z "$(link)" ] && [ "$(property ActiveState)" = inactive ] && [ "$(property Result)" = success ]
+}
+
+run='ExecStart=/usr/local/sbin/mthp_ext run'
+
+watchdog() {
+	fresh WatchdogSec=6s || return 1
+	systemctl start $unit && restarted_after STOP 90 && journalctl -b -u $unit --no-pager | grep -i watchdog
+}
+
+keeps() {
+	fresh ExecStart= "$run --on-exit keep"
+	systemctl start $unit || return 1
+	local before after
+	before=$(link)
+	systemctl restart $unit || return 1
+	after=$(link)
+	echo "link before: $before, after: $after"
+	[ -n "$before" ] && [ "$before" = "$after" ] || return 1
+	restarted_after KILL 60 || return 1
+	[ "$(link)" = "$before" ] || return 1
+	systemctl stop $unit
+	[ "$(link)" = "$before" ] || return 1
+	mthp_ext detach && [ -z "$(link)" ]
+}
+
+metrics() {
+	fresh ExecStart= "$run --metrics unix:/run/mthp_ext/metrics.sock"
+	systemctl start $unit || return 1
+	ls -l /run/mthp_ext
+	curl -s --unix-socket /run/mthp_ext/metrics.sock http://localhost/metrics | head -n 5
+	curl -s --unix-socket /run/mthp_ext/metrics.sock http://localhost/metrics | grep -q '^mthp_ext_'
+}
+
+usage_error() {
+	fresh ExecStart= "$run --no-such-option"
+	systemctl start $unit && return 1
+	sleep 3
+	echo "status $(property ExecMainStatus), restarts $(property NRestarts), $(property ActiveState)"
+	[ "$(property ExecMainStatus)" = 2 ] && [ "$(property NRestarts)" = 0 ] && [ "$(property ActiveState)" = failed ]
+}
+
+echo "TAP version 13"
+systemctl --version | head -n 1
+check "start ends when the policy is in force" starts_in_force
+check "the status text names the policy" status_text
+check "capabilities, cgroup and OOM score are the unit's" sandboxed
+check "the policy narrows" narrows
+check "kill -9 is followed by a restart" restarted_after KILL 60
+check "a reload of a good configuration keeps the process" reload_good
+check "a reload of a bad configuration fails and changes nothing" reload_bad
+check "a reload without a configuration changes nothing" reload_without
+check "stop leaves nothing attached" stops
+check "then the kernel is as free as before" free_again
+check "a stopped process is ended by the watchdog and restarted" watchdog
+check "--on-exit keep keeps the link over restarts" keeps
+check "the socket of --metrics answers" metrics
+check "a usage error is not restarted" usage_error
+fresh
+echo "1..$number"

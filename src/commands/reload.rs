@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `mthp_ext reload`, and the socket on which `run` hears it: one for each cgroup that a policy
+//! is attached to.  A request is a line, the answer a line of JSON, and then the end.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::cli::ReloadArgs;
+use super::exporter;
+use crate::errors::{Context, Error, Result};
+use crate::kernel::cgroup::Cgroup;
+use crate::output::print;
+
+/// Where the sockets are.
+const DIRECTORY: &str = "/run/mthp_ext";
+
+/// How their names begin; the id of the cgroup follows.
+const SOCKET: &str = "reload-";
+
+/// What is asked.  Another version may ask in another way.
+const REQUEST: &str = "reload 1\n";
+
+/// What the loop of `run` waits for one who has connected: who asks is ready to.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// What `reload` waits for the answer: a loop that hangs for longer is ended by its watchdog.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What has become of the new configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Else the former one is, as before.
+    pub in_force: bool,
+    /// In words: what is in force, or why not.
+    pub text: String,
+    /// The exit code for the reason; 0 if there is none.
+    pub code: u8,
+}
+
+/// The socket of a cgroup.
+fn path_of(id: u64) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{SOCKET}{id}"))
+}
+
+/// Hears requests.  Dropped: the socket is removed.
+pub struct Requests {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Requests {
+    /// For the policy of a cgroup.
+    ///
+    /// # Errors
+    /// If the socket cannot be made.
+    pub fn listen(root: &Cgroup) -> Result<Self> {
+        let path = path_of(root.id);
+        Self::at(&path).context(|| format!("making the socket {}", path.display()))
+    }
+
+    fn at(path: &Path) -> io::Result<Self> {
+        let listener = exporter::bind(path)?;
+        let requests = Requests {
+            listener,
+            path: path.to_owned(),
+            inode: fs::symlink_metadata(path)?.ino(),
+        };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        // One who hangs up before it is accepted would stop the loop.
+        requests.listener.set_nonblocking(true)?;
+        Ok(requests)
+    }
+
+    /// Serves one who has connected, if it is still there and asks.
+    ///
+    /// # Errors
+    /// Those of `reload`.  What becomes of the answer is the other's business.
+    pub fn serve(&self, reload: impl FnOnce() -> Result<Verdict>) -> Result<()> {
+        let Ok((mut stream, _)) = self.listener.accept() else {
+            return Ok(());
+        };
+        let asked = || -> io::Result<bool> {
+            stream.set_nonblocking(false)?;
+            stream.set_read_timeout(Some(MOMENT))?;
+            stream.set_write_timeout(Some(MOMENT))?;
+            let mut request = [0; REQUEST.len()];
+            (&stream).read_exact(&mut request)?;
+            Ok(request == *REQUEST.as_bytes())
+        };
+        if asked().unwrap_or(false) {
+            let verdict = reload()?;
+            let _ = serde_json::to_writer(&stream, &verdict);
+            let _ = stream.write_all(b"\n");
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Requests {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        exporter::remove(&self.path, self.inode);
+    }
+}
+
+/// The daemon of one cgroup, or the only one there is.
+fn connect(root: Option<&Path>) -> Result<UnixStream> {
+    if let Some(root) = root {
+        let root = Cgroup::open(root)?;
+        return UnixStream::connect(path_of(root.id)).map_err(|e| nobody(&root.path, &e));
+    }
+    let directory = Path::new(DIRECTORY);
+    let entries = fs::read_dir(directory).map_err(|e| nobody(directory, &e))?;
+    let ours = |name: &str| name.starts_with(SOCKET);
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    let mut found = Vec::new();
+    for entry in entries.filter_map(std::result::Result::ok) {
+        if entry.file_name().to_str().is_some_and(ours) {
+            match UnixStream::connect(entry.path()) {
+                Ok(stream) => found.push(stream),
+                // What a daemon that was killed has left.
+                Err(e) => failed = e,
+            }
+        }
+    }
+    match (found.pop(), found.len()) {
+        (Some(stream), 0) => Ok(stream),
+        (Some(_), others) => Err(Error::Usage(format!(
+            "{} daemons of mthp_ext run here: name the --root of one, as `mthp_ext status` shows it.",
+            others + 1
+        ))),
+        (None, _) => Err(nobody(directory, &failed)),
+    }
+}
+
+/// Nobody hears, or nobody may ask.
+fn nobody(path: &Path, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::NoPrivilege {
+            what: "ask a daemon of root".to_owned(),
+        },
+        _ => Error::NotRunning {
+            path: path.to_owned(),
+            why: error.to_string(),
+        },
+    }
+}
+
+/// Asks, and waits for the answer.
+fn ask(mut stream: UnixStream, patience: Duration) -> io::Result<Verdict> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(REQUEST.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+/// The command.
+///
+/// # Errors
+/// [`Error::NotRunning`] without a daemon, [`Error::Refused`] with its reason.
+pub fn main(args: &ReloadArgs) -> Result<()> {
+    let stream = connect(args.root.as_deref())?;
+    let verdict = ask(stream, PATIENCE).context(|| {
+        "waiting for what the daemon says (it has ended, hangs, or is of another version; its log \
+         may say more)"
+            .to_owned()
+    })?;
+    print::print(&verdict, args.json, |verdict, out| {
+        match verdict.in_force {
+            true => writeln!(out, "{}", verdict.text),
+            // On standard error, below.
+            false => Ok(()),
+        }
+    })?;
+    match verdict {
+        Verdict { in_force: true, .. } => Ok(()),
+        Verdict { text, code, .. } => Err(Error::Refused { text, code }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn verdict(in_force: bool) -> Verdict {
+        Verdict {
+            in_force,
+            text: "so it is: \"x\"\n".to_owned(),
+            code: if in_force { 0 } else { 2 },
+        }
+    }
+
+    #[test]
+    fn who_asks_hears_the_verdict() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("made").join("socket");
+        let requests = Requests::at(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        for in_force in [true, false] {
+            let stream = UnixStream::connect(&path).unwrap();
+            let asking = thread::spawn(|| ask(stream, MOMENT).unwrap());
+            requests.serve(|| Ok(verdict(in_force))).unwrap();
+            let answer = asking.join().unwrap();
+            assert_eq!(answer, verdict(in_force));
+            let json = serde_json::to_value(answer).unwrap();
+            assert_eq!(print::undocumented(&json), [""; 0]);
+        }
+        drop(requests);
+        assert!(!path.exists());
+    }
+
+    /// Whoever looks whether somebody is there reloads nothing; nor does it stop the loop.
+    #[test]
+    fn nothing_is_reloaded_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let requests = Requests::at(&path).unwrap();
+        let never = || -> Result<Verdict> { panic!("reloaded") };
+        requests.serve(never).unwrap();
+        drop(UnixStream::connect(&path).unwrap());
+        requests.serve(never).unwrap();
+        let mut other = UnixStream::connect(&path).unwrap();
+        other.write_all(b"reload 2\n").unwrap();
+        requests.serve(never).unwrap();
+        // Who is not answered is told, and does not wait for ever.
+        assert!(ask(other, MOMENT).is_err());
+        let silent = UnixStream::connect(&path).unwrap();
+        assert!(ask(silent, Duration::from_millis(10)).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_daemon_left_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        // Closed, and its file stays.
+        drop(UnixListener::bind(&path).unwrap());
+        let _first = Requests::at(&path).unwrap();
+        assert!(Requests::at(&path).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The program under test with system calls that fail: it is traced, and a call that is to fail is
+//! never made.  Needs nothing of the kernel's configuration.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Times that the loop of `run` may wait before it has to be over.
+const WAITS: u32 = 100;
+
+/// A system call that is about to be made.
+pub struct Call {
+    pub number: i64,
+    pub args: [u64; 6],
+    pid: Pid,
+}
+
+impl Call {
+    /// The path in an argument.
+    fn path(&self, at: usize) -> Option<String> {
+        let mut bytes = [0; 4096];
+        let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
+        let length = memory.read_at(&mut bytes, self.args[at]).ok()?;
+        let text = bytes[..length].split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// The file that it opens, and whether for writing.
+    pub fn opens(&self) -> Option<(String, bool)> {
+        let writes = |flags: u64| flags & (libc::O_WRONLY | libc::O_RDWR) as u64 != 0;
+        match self.number {
+            libc::SYS_open => Some((self.path(0)?, writes(self.args[1]))),
+            libc::SYS_openat => Some((self.path(1)?, writes(self.args[2]))),
+            _ => None,
+        }
+    }
+
+    /// The file of its descriptor, which it reads: a file's bytes or a directory's names.
+    pub fn reads(&self) -> Option<String> {
+        match self.number {
+            libc::SYS_read | libc::SYS_pread64 | libc::SYS_getdents64 => self.file(),
+            // A file that is mapped is read, too.
+            libc::SYS_mmap if self.args[4] as i32 >= 0 => self.descriptor(self.args[4]),
+            _ => None,
+        }
+    }
+
+    /// The file that it writes.
+    pub fn writes(&self) -> Option<String> {
+        (self.number == libc::SYS_write).then(|| self.file())?
+    }
+
+    fn file(&self) -> Option<String> {
+        self.descriptor(self.args[0])
+    }
+
+    fn descriptor(&self, number: u64) -> Option<String> {
+        let link = fs::read_link(format!("/proc/{}/fd/{}", self.pid, number as i32)).ok()?;
+        let link = link.to_string_lossy().into_owned();
+        // Not of a pipe, a socket, or the like.  Its own directory has its number in the name.
+        let own = format!("/proc/{}/", self.pid);
+        link.starts_with('/')
+            .then(|| link.replace(&own, "/proc/self/"))
+    }
+}
+
+/// This thread, and what it starts from now on, on one processor: of two, each would have to wake
+/// the other twice for each call.
+fn on_one_processor() {
+    // SAFETY: plain data, of which zero is a value; the call reads it.
+    let done = unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut one);
+        libc::sched_setaffinity(0, size_of_val(&one), &raw const one)
+    };
+    assert_eq!(done, 0);
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code; `None`: a signal ended it.
+    pub code: Option<i32>,
+    pub out: String,
+    pub said: String,
+    /// It came to wait for events, as `run` does when all is in force.
+    pub served: bool,
+}
+
+fn text(mut file: File) -> String {
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Runs a command to its end.  Calls for which `fail` has an errno end with that.  A `run` is sent
+/// SIGTERM when it waits for events for the second time.
+pub fn run(mut command: Command, mut fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
+    on_one_processor();
+    let files = [0; 2].map(|_| tempfile::tempfile().unwrap());
+    let [out, said] = files;
+    command.stdout(out.try_clone().unwrap());
+    command.stderr(said.try_clone().unwrap());
+    // SAFETY: between fork and exec, a system call alone.
+    unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
+    #[allow(clippy::zombie_processes, reason = "waited for below, by its id")]
+    let child = command.spawn().unwrap();
+    let pid = Pid::from_raw(child.id() as i32);
+    assert!(matches!(waitpid(pid, None), Ok(WaitStatus::Stopped(..))));
+    ptrace::setoptions(
+        pid,
+        Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL,
+    )
+    .unwrap();
+    let (mut signal, mut entry, mut failing, mut waits) = (None, true, None, 0);
+    let code = loop {
+        ptrace::syscall(pid, signal.take()).unwrap();
+        match waitpid(pid, None).unwrap() {
+            WaitStatus::Exited(_, code) => break Some(code),
+            WaitStatus::Signaled(..) => break None,
+            WaitStatus::Stopped(_, other) => signal = Some(other),
+            WaitStatus::PtraceSyscall(_) => {
+                let mut regs = ptrace::getregs(pid).unwrap();
+                if entry {
+                    let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
+                    let number = regs.orig_rax as i64;
+                    if [libc::SYS_epoll_wait, libc::SYS_epoll_pwait].contains(&number) {
+                        waits += 1;
+                        match waits {
+                            2 => kill(pid, Signal::SIGTERM).unwrap(),
+                            WAITS => kill(pid, Signal::SIGKILL).unwrap(),
+                            _ => {}
+                        }
+                    }
+                    failing = fail(&Call { number, args, pid });
+                    if failing.is_some() {
+                        regs.orig_rax = u64::MAX;
+                        ptrace::setregs(pid, regs).unwrap();
+                    }
+                } else if let Some(errno) = failing.take() {
+                    regs.rax = (-(errno as i64)) as u64;
+                    ptrace::setregs(pid, regs).unwrap();
+                }
+                entry = !entry;
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    Ended {
+        code,
+        out: text(out),
+        said: text(said),
+        served: waits > 0,
+    }
+}

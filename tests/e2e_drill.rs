@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Failure drill: what an operator meets on a bad day.  docs/operations.md has the results.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::ext::{Ext, attached, command, status};
+use common::inject::{self, Call};
+use common::own::OwnFile;
+use common::worker::Worker;
+use common::{Group, MIB, eventually, world};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::Signal;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime, clock_settime};
+use serde_json::Value;
+
+/// A call that takes a privilege, by what is asked for; `None` for others.
+fn privileged(call: &Call) -> Option<String> {
+    if let Some((path, true)) = call.opens() {
+        return Some(format!("open {path}"));
+    }
+    if let Some(path) = call.writes().filter(|path| path.starts_with("/sys")) {
+        return Some(format!("write {path}"));
+    }
+    match call.number {
+        libc::SYS_bpf => Some(format!("bpf {}", call.args[0])),
+        libc::SYS_prlimit64 if call.args[2] != 0 => Some("prlimit".to_owned()),
+        libc::SYS_open_by_handle_at => Some("open_by_handle_at".to_owned()),
+        libc::SYS_perf_event_open => Some("perf_event_open".to_owned()),
+        libc::SYS_mkdir | libc::SYS_mkdirat => Some("mkdir".to_owned()),
+        libc::SYS_mount | libc::SYS_setns | libc::SYS_capset => {
+            Some(format!("call {}", call.number))
+        }
+        _ => None,
+    }
+}
+
+/// What each of them comes to if it is refused: the exit code, and what the message has.  0: it
+/// can do without.
+const REFUSED: [(&str, i32, &str); 14] = [
+    // Of the socket of `reload`.
+    ("mkdir", 0, "will not find this daemon"),
+    // linux/bpf.h: BPF_MAP_CREATE and so on.
+    ("bpf 0", 4, "no privilege to load BPF programs"),
+    ("bpf 2", 4, "no privilege to load BPF programs"),
+    ("bpf 5", 4, "no privilege to load BPF programs"),
+    // BPF_PROG_TEST_RUN: the scan.
+    ("bpf 10", 12, "Operation not permitted"),
+    ("bpf 15", 4, "no privilege to load BPF programs"),
+    // BPF_BTF_LOAD: libbpf takes it for a kernel that cannot.
+    ("bpf 18", 13, "loading .BTF into kernel"),
+    ("bpf 22", 4, "no privilege to load BPF programs"),
+    ("bpf 28", 4, "no privilege to attach a policy"),
+    // BPF_LINK_DETACH, BPF_PROG_BIND_MAP, BPF_TOKEN_CREATE.
+    ("bpf 34", 0, ""),
+    ("bpf 35", 0, ""),
+    ("bpf 36", 0, ""),
+    (
+        "open /sys/fs/cgroup/refused/memory.pressure",
+        4,
+        "no privilege to write",
+    ),
+    (
+        "write /sys/fs/cgroup/refused/memory.pressure",
+        4,
+        "no privilege to write",
+    ),
+];
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_privileged_call_that_is_refused_is_said() {
+    world();
+    let group = Group::new("refused");
+    let path = group.path.to_str().unwrap();
+    let args = ["run", "--root", path, "--policy", "reactive"];
+    let mut seen = BTreeSet::new();
+    let ended = inject::run(command(&args), |call| {
+        seen.extend(privileged(call));
+        None
+    });
+    assert_eq!((ended.code, ended.served), (Some(0), true), "{ended:?}");
+    let mut wrong = Vec::new();
+    for key in &seen {
+        let Some((_, code, part)) = REFUSED.iter().find(|(one, _, _)| one == key) else {
+            wrong.push(format!("{key}: nobody has said what is expected"));
+            continue;
+        };
+        let ended = inject::run(command(&args), |call| {
+            (privileged(call).as_ref() == Some(key)).then_some(Errno::EPERM)
+        });
+        let said = &ended.said;
+        let silent = !part.is_empty() || said.is_empty();
+        let well = said.contains(part) && silent && (*code == 0) == ended.served;
+        if ended.code != Some(*code) || !well {
+            wrong.push(format!("{key}: {ended:?}"));
+        }
+    }
+    assert_eq!(attached(), 0);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A file that it reads, by what is expected of it; none for the loader's and those of this test.
+fn source(call: &Call, own: &OwnFile) -> Option<(String, bool)> {
+    let (path, read) = match (call.reads(), call.opens()) {
+        (Some(path), _) => (path, true),
+        (_, Some((path, false))) => (path, false),
+        _ => return None,
+    };
+    let loader = ["/lib/", "/usr/lib/", "/etc/ld.so"];
+    if loader.iter().any(|one| path.starts_with(one)) {
+        return None;
+    }
+    let path = path.replace(own.dir(), "CONFIG");
+    let of = |place: &str, name: &str| {
+        Some(format!("{place}{name}")).filter(|_| path.starts_with(place))
+    };
+    let sizes = "/sys/kernel/mm/transparent_hugepage/hugepages-";
+    let name = of(sizes, "*")
+        .or_else(|| of("/sys/fs/bpf/mthp_ext/", "*"))
+        .unwrap_or(path);
+    Some((name, read))
+}
+
+/// What becomes of a command that cannot read a file: its exit code.
+const UNREAD: [(&str, &str, i32); 39] = [
+    // Of Rust's runtime.
+    ("run", "/proc/self/maps", 0),
+    ("status", "/proc/self/maps", 0),
+    ("explain", "/proc/self/maps", 0),
+    ("support", "/proc/self/maps", 0),
+    ("check-config", "/proc/self/maps", 0),
+    // Without its capabilities it takes it that it has none.
+    ("run", "/proc/self/status", 4),
+    ("support", "/proc/self/status", 4),
+    ("run", "/sys/fs/bpf", 0),
+    ("run", "/sys/fs/bpf/mthp_ext/*", 1),
+    ("status", "/sys/fs/bpf/mthp_ext", 0),
+    ("explain", "/sys/fs/bpf/mthp_ext", 0),
+    ("run", "/sys/fs/cgroup", 0),
+    ("status", "/sys/fs/cgroup", 0),
+    ("explain", "/sys/fs/cgroup", 0),
+    ("run", "/sys/fs/cgroup/unread", 1),
+    ("status", "/sys/fs/cgroup/unread", 0),
+    ("explain", "/sys/fs/cgroup/unread", 0),
+    ("run", "/sys/fs/cgroup/unread/cgroup.controllers", 7),
+    ("support", "/sys/fs/cgroup/cgroup.controllers", 7),
+    ("run", "/sys/fs/cgroup/unread/memory.pressure", 6),
+    ("support", "/sys/fs/cgroup/memory.pressure", 6),
+    ("status", "/sys/fs/cgroup/unread/memory.stat", 0),
+    ("explain", "/sys/fs/cgroup/unread/memory.stat", 0),
+    ("run", "/sys/kernel/btf/vmlinux", 11),
+    ("status", "/sys/kernel/btf/vmlinux", 11),
+    ("explain", "/sys/kernel/btf/vmlinux", 11),
+    ("support", "/sys/kernel/btf/vmlinux", 11),
+    // What the host allows is shown, and the kernel heeds it whoever can read it.
+    ("run", "/sys/kernel/mm/transparent_hugepage", 0),
+    ("run", "/sys/kernel/mm/transparent_hugepage/enabled", 0),
+    ("run", "/sys/kernel/mm/transparent_hugepage/hugepages-*", 0),
+    ("status", "/proc/vmstat", 0),
+    (
+        "status",
+        "/sys/kernel/mm/transparent_hugepage/khugepaged/full_scans",
+        0,
+    ),
+    (
+        "status",
+        "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none",
+        0,
+    ),
+    (
+        "status",
+        "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_collapsed",
+        0,
+    ),
+    (
+        "status",
+        "/sys/kernel/mm/transparent_hugepage/shrink_underused",
+        0,
+    ),
+    ("check-config", "CONFIG/config.toml", 2),
+    ("check-config", "CONFIG/config.d", 2),
+    ("check-config", "CONFIG/config.d/10-more.toml", 2),
+    ("check-config", "/sys/kernel/mm/transparent_hugepage", 0),
+];
+
+/// Files that every command reads, to the same end.
+const SAME: [&str; 3] = [
+    "/sys/kernel/mm/transparent_hugepage",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/kernel/mm/transparent_hugepage/hugepages-*",
+];
+
+/// The files are found by what it opens, so that one it reads later is not forgotten here.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_file_that_cannot_be_read_is_said() {
+    world();
+    let group = Group::new("unread");
+    let path = group.path.to_str().unwrap();
+    let file = OwnFile::new("config.toml", "policy = 'reactive'\n");
+    let more = format!("{}/config.d", file.dir());
+    fs::create_dir(&more).unwrap();
+    fs::write(format!("{more}/10-more.toml"), "policy = 'default'\n").unwrap();
+    let mut wrong = Vec::new();
+    let mut others = None;
+    for args in [
+        &["run", "--root", path, "--policy", "reactive"][..],
+        &["support"],
+        &["check-config", file.path()],
+        &["status"],
+        &["explain", path],
+    ] {
+        if args[0] == "status" {
+            others = Some(Ext::run(&group, &CAP));
+        }
+        // Whether it is read, or opened for something else.
+        let mut seen = BTreeMap::new();
+        let usual = inject::run(command(args), |call| {
+            if let Some((name, read)) = source(call, &file) {
+                *seen.entry(name).or_insert(false) |= read;
+            }
+            None
+        });
+        assert_eq!(usual.code, Some(0), "{args:?}: {usual:?}");
+        for (name, is_read) in seen {
+            if SAME.contains(&name.as_str()) && args[0] != "run" {
+                continue;
+            }
+            let known = UNREAD.iter().find(|one| (one.0, one.1) == (args[0], &name));
+            let ended = inject::run(command(args), |call| {
+                let (this, read) = source(call, &file)?;
+                let errno = if is_read { Errno::EIO } else { Errno::EACCES };
+                (this == name && read == is_read).then_some(errno)
+            });
+            let silent = ended.said.is_empty() || ended.said.starts_with("mthp_ext: ");
+            if ended.code != known.map(|one| one.2) || !silent {
+                wrong.push(format!("{} {name}: expected {known:?}, {ended:?}", args[0]));
+            }
+        }
+    }
+    drop(others);
+    assert_eq!(attached(), 0);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// One cgroup after the other may have no huge pages, from its first request on.
+const CAP: [&str; 4] = ["--policy", "fixed", "--cap", "64K"];
+
+/// Requests in each, as many as it takes until its facts are looked at again.
+fn ask(groups: &[&Group]) {
+    // What a worker maps stays until its end.
+    for some in groups.chunks(100) {
+        let mut worker = Worker::new(some[0]);
+        for group in some {
+            worker.join(group);
+            worker.fill(MIB + MIB / 16);
+        }
+    }
+}
+
+/// Cgroups that lines are about.
+fn named(lines: &[Value]) -> BTreeSet<String> {
+    let names = lines.iter().filter_map(|line| line["cgroup"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+/// More decisions than there is room for: those that are left out are said later.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn decisions_that_do_not_fit_are_said_later() {
+    const MANY: usize = 1000;
+    world();
+    let group = Group::new("overrun");
+    let all: Vec<Group> = (0..MANY)
+        .map(|i| group.child_without_memory(&format!("g{i}")))
+        .collect();
+    let ext = Ext::run(&group, &CAP);
+    ext.signal(Signal::SIGSTOP);
+    ask(&all.iter().collect::<Vec<_>>());
+    assert_eq!(attached(), 1, "stopped, and still in force");
+    let mut worker = Worker::new(&all[0]);
+    worker.fill(4 * MIB);
+    assert_eq!(worker.huge(), 0, "stopped, and still in force");
+    ext.signal(Signal::SIGCONT);
+    let mut said = BTreeSet::new();
+    eventually("the first of them", || {
+        said.extend(named(&ext.during(Duration::from_millis(500))));
+        !said.is_empty()
+    });
+    let rest: Vec<&Group> = all
+        .iter()
+        .filter(|one| !said.contains(&one.name()))
+        .collect();
+    assert!(!rest.is_empty(), "all of them fit: this is no overrun");
+    // More than fits at once, perhaps.
+    let mut left_out = 0;
+    eventually("each of them", || {
+        let rest: Vec<&Group> = all
+            .iter()
+            .filter(|one| !said.contains(&one.name()))
+            .collect();
+        ask(&rest);
+        let lines = ext.during(Duration::from_millis(500));
+        left_out += lines
+            .iter()
+            .filter_map(|line| line["suppressed"].as_u64())
+            .sum::<u64>();
+        said.extend(named(&lines));
+        said.len() == MANY
+    });
+    assert!(
+        left_out >= rest.len() as u64,
+        "{left_out} of {}",
+        rest.len()
+    );
+}
+
+/// A scan every tenth of a second, and where they are counted.
+const OFTEN: [&str; 6] = [
+    "--window",
+    "100ms",
+    "--threshold",
+    "10ms",
+    "--metrics",
+    "unix:/run/drill.sock",
+];
+
+/// The page of the metrics.
+fn metrics() -> String {
+    let mut stream = UnixStream::connect("/run/drill.sock").unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
+
+fn scans() -> u64 {
+    let page = metrics();
+    let line = |line: &str| line.strip_prefix("mthp_ext_scans_total ")?.parse().ok();
+    page.lines().find_map(line).unwrap()
+}
+
+/// The same 60 windows as in a minute, of a tenth each: what was missed is not made up for.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn after_a_stop_of_60_windows_it_goes_on_at_its_pace() {
+    world();
+    fs::create_dir_all("/run").unwrap();
+    let group = Group::new("stopped");
+    let mut ext = Ext::run(&group, &OFTEN);
+    let kib = ext.proc_status("RssAnon");
+    eventually("scans", || scans() > 3);
+    let before = scans();
+    ext.signal(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(attached(), 1, "stopped, and still in force");
+    ext.signal(Signal::SIGCONT);
+    let begun = Instant::now();
+    eventually("it scans again", || scans() >= before + 5);
+    let (more, windows) = (scans() - before, begun.elapsed().as_millis() as u64 / 100);
+    assert!(more <= windows + 10, "{more} scans in {windows} windows");
+    assert!(ext.proc_status("RssAnon") <= kib + 512);
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+}
+
+/// The clock of the wall, put back in the end to where it would be.
+struct Wall {
+    before: Duration,
+    begun: Instant,
+}
+
+impl Wall {
+    fn set(time: Duration) {
+        clock_settime(ClockId::CLOCK_REALTIME, TimeSpec::from(time)).unwrap();
+    }
+}
+
+impl Drop for Wall {
+    fn drop(&mut self) {
+        Wall::set(self.before + self.begun.elapsed());
+    }
+}
+
+/// Ten years ahead and twenty back: everything goes by the time since boot.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_clock_that_jumps_changes_nothing() {
+    const YEAR: Duration = Duration::from_secs(365 * 86400);
+    world();
+    fs::create_dir_all("/run").unwrap();
+    let group = Group::new("jumped");
+    let mut ext = Ext::run(&group, &OFTEN);
+    let wall = Wall {
+        before: clock_gettime(ClockId::CLOCK_REALTIME).unwrap().into(),
+        begun: Instant::now(),
+    };
+    // The guest's may be at the epoch's beginning.
+    let far = wall.before + 30 * YEAR;
+    for time in [far, far + 10 * YEAR, far - 20 * YEAR] {
+        let (before, begun) = (scans(), Instant::now());
+        Wall::set(time);
+        eventually("ten scans", || scans() >= before + 10);
+        let (more, windows) = (scans() - before, begun.elapsed().as_millis() as u64 / 100);
+        assert!(more <= windows + 10, "{more} scans in {windows} windows");
+        let answer = status();
+        assert_eq!(answer["policies"].as_array().unwrap().len(), 1, "{answer}");
+    }
+    drop(wall);
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+}
+
+/// A file system of a few pages.  Dropped: unmounted.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("busybox");
+        let mount = mount.args(["mount", "-t", "tmpfs", "-o", "size=8k", "small"]);
+        assert!(mount.arg(dir.path()).status().unwrap().success());
+        Small(dir)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("busybox")
+            .arg("umount")
+            .arg(self.0.path())
+            .status();
+    }
+}
+
+/// Its log goes to a disk that becomes full, and answers to one that is.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_full_disk_ends_it_and_is_said() {
+    world();
+    let disk = Small::new();
+    let log = disk.0.path().join("log");
+    let group = Group::new("full");
+    let all: Vec<Group> = (0..50)
+        .map(|i| group.child_without_memory(&format!("g{i}")))
+        .collect();
+    let path = group.path.to_str().unwrap();
+    let mut run = command(&[&["run", "--json", "--root", path], &CAP[..]].concat());
+    run.stdout(File::create(&log).unwrap());
+    let child = run.stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it is attached", || attached() == 1);
+    ask(&all.iter().collect::<Vec<_>>());
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(14), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(attached(), 0);
+    // What there was room for is whole.
+    let text = fs::read_to_string(&log).unwrap();
+    let (whole, _) = text.rsplit_once('\n').unwrap();
+    let lines = whole.lines().map(serde_json::from_str::<Value>);
+    assert!(lines.map(Result::unwrap).count() > 2, "{text}");
+    for answer in [
+        &["status"][..],
+        &["status", "--json"],
+        &["support"],
+        &["policies"],
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let out = command(answer).stdout(full).output().unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(14), "{answer:?}: {said}");
+        assert!(said.contains("No space left on device"), "{said}");
+    }
+}
+
+/// Where nothing is mounted, as on a host with cgroup v1 alone.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn without_cgroup_v2_every_command_says_so() {
+    world();
+    for args in [&["run"][..], &["support"], &["explain", "/"]] {
+        let mut command = command(args);
+        let hide = || {
+            let place = c"/sys/fs/cgroup".as_ptr();
+            let none = std::ptr::null();
+            // SAFETY: a mount namespace of its own, in which all is private, has one more mount.
+            let done = unsafe {
+                libc::unshare(libc::CLONE_NEWNS)
+                    | libc::mount(
+                        none,
+                        c"/".as_ptr(),
+                        none,
+                        libc::MS_REC | libc::MS_PRIVATE,
+                        none.cast(),
+                    )
+                    | libc::mount(none, place, c"tmpfs".as_ptr(), 0, none.cast())
+            };
+            Errno::result(done).map(drop).map_err(Into::into)
+        };
+        // SAFETY: between fork and exec, system calls alone.
+        let out = unsafe { command.pre_exec(hide) }.output().unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(10), "{args:?}: {said}");
+    }
+    assert_eq!(attached(), 0);
+}
+
+/// Control characters would change the terminal, or make two lines of one.
+fn harmless(what: &str, bytes: &[u8]) {
+    let text = std::str::from_utf8(bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!text.contains(bad), "{what}: {text:?}");
+}
+
+/// The kernel refuses line feeds in the name of a cgroup, and nothing else.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_hostile_name_is_harmless_in_every_output() {
+    world();
+    fs::create_dir_all("/run").unwrap();
+    let (outer, home) = (Group::new("hostile"), Group::new("home"));
+    outer.set("cgroup.subtree_control", "+memory");
+    let name = OsStr::from_bytes(b"a\x1b[2J\r\"\\\xff\xe2\x80\xae{}\t'");
+    let root = outer.path.join(name);
+    fs::create_dir(&root).unwrap();
+    let leaf = root.join(name);
+    fs::create_dir(&leaf).unwrap();
+    let file = OwnFile::new(
+        "config.toml",
+        "policy = 'small-cap'\n[policies.small-cap]\nrules = ['cap']\ncap = '64K'\n\
+         [[override]]\ncgroups = 'hostile/**'\npolicy = 'off'\n",
+    );
+    for args in [
+        &CAP[..],
+        &["--config", file.path()],
+        &["--json", "--policy", "fixed", "--cap", "64K"],
+        &["--dry-run", "--policy", "fixed", "--cap", "64K"],
+    ] {
+        let mut run = command(&["run", "--metrics", "unix:/run/drill.sock", "--root"]);
+        let run = run.arg(&root).args(args);
+        let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        eventually("it is attached", || attached() == 1);
+        let mut worker = Worker::new(&home);
+        fs::write(leaf.join("cgroup.procs"), worker.pid().to_string()).unwrap();
+        worker.fill(2 * MIB);
+        eventually("the metrics have it", || metrics().contains("x1b[2J"));
+        harmless("metrics", metrics().replace('\r', "").as_bytes());
+        for answer in [
+            &["status"][..],
+            &["status", "--json"],
+            &["status", "--tree"],
+            &["advise"],
+            &["advise", "--json"],
+        ] {
+            let out = command(answer).output().unwrap();
+            harmless(&format!("{answer:?}"), &[out.stdout, out.stderr].concat());
+        }
+        for answer in ["explain", "--json"] {
+            let mut explain = command(&["explain"]);
+            let explain = explain.args((answer == "--json").then_some(answer));
+            let out = explain.arg(&leaf).output().unwrap();
+            harmless(
+                &format!("explain {answer}"),
+                &[out.stdout, out.stderr].concat(),
+            );
+        }
+        // A second one is refused, and names it.
+        let mut second = command(&["run", "--root"]);
+        let out = second.arg(&root).args(CAP).output().unwrap();
+        harmless("the second", &out.stderr);
+        drop(worker);
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        if args == CAP {
+            // The cgroup goes, and the message says which.
+            eventually("the leaf is empty", || fs::remove_dir(&leaf).is_ok());
+            fs::remove_dir(&root).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(9));
+            fs::create_dir(&root).unwrap();
+            fs::create_dir(&leaf).unwrap();
+        } else {
+            nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+        }
+        let out = child.wait_with_output().unwrap();
+        let text = [out.stdout, out.stderr].concat();
+        harmless(&format!("run {args:?}"), &text);
+        assert!(
+            String::from_utf8_lossy(&text).contains("\\x1b[2J"),
+            "{args:?}"
+        );
+    }
+    fs::remove_dir(&leaf).unwrap();
+    fs::remove_dir(&root).unwrap();
+}
