@@ -93,6 +93,20 @@ pub enum Error {
         setting: String,
     },
 
+    /// No daemon reports, or has reported.
+    #[error(
+        "{what}. \
+         `mthp_ext run` keeps its events in {} while it runs: start it, or read its log, \
+         under systemd with `journalctl -u mthp_ext`.",
+        directory.display()
+    )]
+    NoEvents {
+        /// What is missing.
+        what: String,
+        /// Where events are.
+        directory: PathBuf,
+    },
+
     /// The caller may not load BPF programs.
     #[error(
         "no privilege to {what}. \
@@ -203,6 +217,30 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A setting is not as a policy needs it.
+    #[error(
+        "{count} settings differ from what a policy needs, so there is less for it to give. \
+         The kernel boots with all sizes off but one, or somebody has changed them: \
+         `mthp_ext settings apply` sets them, and `undo` puts them back."
+    )]
+    SettingsDiffer {
+        /// How many.
+        count: usize,
+    },
+
+    /// The settings, or where they are saved, may not be written.
+    #[error(
+        "{}: {source}. Settings of transparent huge pages are root's, \
+         and /sys is mounted read-only in most containers: run it as root, on the host.",
+        shown::path(path)
+    )]
+    SettingsNotWritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
     /// The cgroup was removed while the policy ran.
     #[error(
         "{}: the cgroup was removed, and the policy was detached with it. \
@@ -309,7 +347,9 @@ impl Error {
             Error::System { .. } => 1,
             Error::Usage(_) | Error::Policy { .. } | Error::Config { .. } => 2,
             Error::NotCgroup2 { .. } | Error::NoSuchCgroup { .. } => 3,
-            Error::NoPrivilege { .. } | Error::NotWritable { .. } => 4,
+            Error::NoPrivilege { .. }
+            | Error::NotWritable { .. }
+            | Error::SettingsNotWritable { .. } => 4,
             Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
             Error::NoPsi { .. } => 6,
             Error::NoMemoryController { .. } => 7,
@@ -320,10 +360,11 @@ impl Error {
             Error::Scan { .. } => 12,
             Error::Load { .. } => 13,
             Error::Output { .. } => 14,
-            Error::NotBound { .. } => 15,
+            Error::NotBound { .. } | Error::NoEvents { .. } => 15,
             Error::NoBpffs { .. } => 16,
             Error::NotRunning { .. } => 17,
             Error::Refused { code, .. } => (*code).max(1),
+            Error::SettingsDiffer { .. } => 18,
         }
     }
 }
@@ -370,9 +411,10 @@ Exit codes:
   12  the scan failed
   13  the kernel refused the policy
   14  standard output was closed
-  15  no policy binds the cgroup
+  15  no policy binds the cgroup; `events`: no daemon runs
   16  no BPF file system for `--on-exit keep`
-  17  no daemon answers";
+  17  no daemon answers
+  18  `settings show`: a setting differs from what a policy needs";
 
 #[cfg(test)]
 mod tests {
@@ -421,6 +463,11 @@ mod tests {
             Error::RootRemoved { path: path.clone() },
             Error::Running { path: path.clone() },
             Error::NoBpffs { path: path.clone() },
+            Error::SettingsDiffer { count: 1 },
+            Error::SettingsNotWritable {
+                path: path.clone(),
+                source: io(),
+            },
             Error::NoCgroup2 { path: path.clone() },
             Error::NoBtf { path, source: io() },
             Error::Scan { source: io() },
@@ -439,6 +486,10 @@ mod tests {
                 name: text(),
                 setting: text(),
             },
+            Error::NoEvents {
+                what: text(),
+                directory: PathBuf::from("/p"),
+            },
             Error::NotRunning {
                 path: PathBuf::from("/p"),
                 why: text(),
@@ -455,7 +506,7 @@ mod tests {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, (1..=17).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=18).collect::<Vec<u8>>());
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{
-    advise, config, detach, explain, metrics, options, policies, reload, run, status, support, top,
+    advise, config, detach, events, explain, metrics, options, policies, reload, run, settings,
+    status, support, top,
 };
 
 fn main() -> ExitCode {
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => reload::main(&args).map(|()| 0),
         Command::Status(args) => status::main(&args).map(|()| 0),
         Command::Explain(args) => explain::main(&args).map(|()| 0),
+        Command::Events(args) => events::main(&args).map(|()| 0),
         Command::Top(args) => top::main(&args).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
         Command::CheckConfig(args) => config::check(&args).map(|()| 0),
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Metrics(args) => metrics::main(&args).map(|()| 0),
         Command::Completions { shell } => options::completions(shell).map(|()| 0),
+        Command::Settings { command } => settings::main(&command).map(|()| 0),
         Command::Support(args) => support::main(args.json),
     };
     match result {

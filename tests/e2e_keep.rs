@@ -218,6 +218,15 @@ fn verdicts_are_taken_over() {
     group.set("memory.high", "16M");
     let mut worker = Worker::new(&group);
     worker.fill(64 * MIB);
+    // The verdict may end with the first calm window: it reads on, and stalls, until all is seen.
+    let over = Arc::new(AtomicBool::new(false));
+    let until = over.clone();
+    let reader = spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            worker.read();
+        }
+        worker
+    });
     ext.decision(&group, "pressure");
     let before = status_of(&group);
     killed(ext);
@@ -228,7 +237,8 @@ fn verdicts_are_taken_over() {
         after["asked"]["fault"].as_u64() >= before["asked"]["fault"].as_u64(),
         "{before}\n{after}"
     );
-    drop((ext, worker));
+    over.store(true, Ordering::Relaxed);
+    drop((ext, reader.join().unwrap()));
     detach();
     nothing_left();
 }

@@ -76,6 +76,11 @@ pub enum Command {
     /// Show the cgroups on the terminal, the busiest first, with what each may use and why; q quits
     #[command(after_help = EXIT_CODES)]
     Top(TopArgs),
+    /// Print what the daemons have reported: decisions with their reasons, configurations, starts and ends
+    ///
+    /// The lines are those of `run`, which keeps the newest of them in /run/mthp_ext/events.
+    #[command(after_help = EXIT_CODES)]
+    Events(EventsArgs),
     /// List the policies of `run`: for whom, which rules, which options they set
     #[command(after_help = EXIT_CODES)]
     Policies(PoliciesArgs),
@@ -91,6 +96,12 @@ pub enum Command {
     /// Show what a configuration comes to: each value, and where it is from
     #[command(after_help = EXIT_CODES)]
     Config(ShowArgs),
+    /// Show, set or put back the settings of transparent huge pages that a policy needs
+    Settings {
+        /// What to do.
+        #[command(subcommand)]
+        command: SettingsCommand,
+    },
     /// Check this system for what mthp_ext needs; changes nothing
     #[command(after_help = EXIT_CODES)]
     Support(OutputArgs),
@@ -99,6 +110,32 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+/// What `settings` does.
+#[derive(Debug, Subcommand)]
+pub enum SettingsCommand {
+    /// Show each setting, what a policy needs, and why; changes nothing
+    #[command(after_help = EXIT_CODES)]
+    Show(OutputArgs),
+    /// Set those that differ, and save what was before
+    #[command(after_help = EXIT_CODES)]
+    Apply(ApplyArgs),
+    /// Put back what was before the first `apply`; leave alone what was changed by hand since
+    #[command(after_help = EXIT_CODES)]
+    Undo(OutputArgs),
+}
+
+/// Options of `settings apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Show what would be set; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of the commands that only show something.
@@ -143,6 +180,22 @@ pub struct TopArgs {
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
     pub interval: Duration,
+}
+
+/// Options of `events`.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Go on with what is reported from now on, until Ctrl-C
+    #[arg(long, short)]
+    pub follow: bool,
+
+    /// Only what was reported within this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub since: Option<Duration>,
+
+    /// Print JSON lines instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A time between two answers: shorter ones would be nothing but work for the kernel.

@@ -13,4 +13,6 @@ pub mod named;
 pub mod neighbours;
 pub mod process;
 pub mod psi;
+pub mod recorded;
+pub mod settings;
 pub mod thp;

@@ -54,7 +54,7 @@ pub fn page_shift() -> u32 {
 }
 
 /// The word in brackets of a sysfs choice.
-fn chosen(text: &str) -> Option<&str> {
+pub(super) fn chosen(text: &str) -> Option<&str> {
     Some(text.split_once('[')?.1.split_once(']')?.0)
 }
 

@@ -2,6 +2,7 @@
 //! What things are: reasons, rules, sizes, options, policies, records.  Reads no system.
 
 pub mod abi;
+pub mod baseline;
 pub mod caps;
 pub mod config;
 pub mod metrics;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -245,6 +246,35 @@ impl Line {
     }
 }
 
+/// The version of what [`record`] makes: another one when names or meanings change.
+pub const VERSION: u64 = 1;
+
+/// A line as `events` reads it: that of `run --json`, with the same in words, a number that grows
+/// by one, and the time of day.
+pub fn record(line: &Line, root: &str, number: u64) -> String {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    let unix_ms = time.map_or(0, |time| time.as_millis());
+    let of_all = serde_json::json!({
+        "version": VERSION,
+        "number": number,
+        "unix_ms": u64::try_from(unix_ms).unwrap_or_default(),
+        "root": root,
+        "text": shown(line.text().as_bytes()),
+    });
+    // Keys of text, and values that are finite: it cannot fail.
+    let mut record = serde_json::to_value(line).unwrap_or_default();
+    if let (Some(record), serde_json::Value::Object(of_all)) = (record.as_object_mut(), of_all) {
+        record.extend(of_all);
+    }
+    format!("{record}\n")
+}
+
+/// A line in words, as it is printed.
+pub fn stamped(t_ms: u64, text: &str) -> String {
+    let (seconds, ms) = (t_ms / 1000, t_ms % 1000);
+    format!("[{seconds:>5}.{ms:03}] {}", shown(text.as_bytes()))
+}
+
 /// Prints lines as they come, each flushed.
 pub struct Log<W> {
     out: W,
@@ -266,14 +296,7 @@ impl<W: Write> Log<W> {
             serde_json::to_writer(&mut self.out, line)?;
             writeln!(self.out)?;
         } else {
-            let t = line.t_ms();
-            writeln!(
-                self.out,
-                "[{:>5}.{:03}] {}",
-                t / 1000,
-                t % 1000,
-                shown(line.text().as_bytes())
-            )?;
+            writeln!(self.out, "{}", stamped(line.t_ms(), &line.text()))?;
         }
         self.out.flush()
     }
@@ -423,6 +446,38 @@ mod tests {
         ] {
             let value = serde_json::to_value(&line).unwrap();
             assert_eq!(crate::output::print::undocumented(&value), [""; 0]);
+        }
+    }
+
+    /// One vocabulary: `events` has what `run` prints, in JSON and in words.
+    #[test]
+    fn a_record_is_the_line_and_more() {
+        let hostile = String::from_utf8_lossy(crate::model::shown::tests::HOSTILE).into_owned();
+        for line in [
+            decision(&event(), "/redis"),
+            decision(&event(), &hostile),
+            attached(),
+        ] {
+            let text = record(&line, "/r", 7);
+            assert_eq!(text.matches('\n').count(), 1);
+            let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(crate::output::print::undocumented(&value), [""; 0]);
+            assert_eq!(
+                (&value["version"], &value["number"]),
+                (&VERSION.into(), &7.into())
+            );
+            let words = stamped(
+                value["t_ms"].as_u64().unwrap(),
+                value["text"].as_str().unwrap(),
+            );
+            assert_eq!(format!("{words}\n"), printed(&line, false));
+            let fields = value.as_object_mut().unwrap();
+            let mut alone: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
+            for key in ["version", "number", "unix_ms", "root", "text"] {
+                assert!(fields.remove(key).is_some(), "{key}");
+                alone.as_object_mut().unwrap().remove(key);
+            }
+            assert_eq!(value, alone);
         }
     }
 

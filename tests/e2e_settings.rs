@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The settings that a policy needs, on a real kernel: previewed, set, put back.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::Value;
+
+use common::ext::{command, fails, output};
+use common::{THP, only_in_the_lab, read, write};
+
+const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
+const SAVED: &str = "/run/mthp_ext-settings";
+
+/// The settings, of which there is one set for all tests; each begins as a distribution boots.
+fn booted() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    only_in_the_lab();
+    let guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let _ = fs::remove_dir_all(SAVED);
+    for (file, value) in values() {
+        if file.ends_with("/enabled") && file != "enabled" {
+            let is_pmd = file == "hugepages-2048kB/enabled";
+            let usual = if is_pmd { "inherit" } else { "never" };
+            if value != usual {
+                write(format!("{THP}/{file}"), usual);
+            }
+        }
+    }
+    write(format!("{THP}/enabled"), "madvise");
+    write(format!("{THP}/defrag"), "madvise");
+    write(format!("{THP}/khugepaged/max_ptes_none"), "511");
+    write(MIN_FREE, "2048");
+    guard
+}
+
+/// All settings of transparent huge pages, with what they are.
+fn values() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for directory in [THP.to_owned(), format!("{THP}/khugepaged")]
+        .into_iter()
+        .chain(
+            fs::read_dir(THP)
+                .unwrap()
+                .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
+                .filter(|path| path.contains("/hugepages-")),
+        )
+    {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            // Counts are no settings.
+            let counts = ["pages_collapsed", "full_scans"];
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_file() && !counts.contains(&name) {
+                let key = path.strip_prefix(THP).unwrap().to_str().unwrap().to_owned();
+                let text = read(&path);
+                let chosen = text.split_once('[').and_then(|(_, t)| t.split_once(']'));
+                found.insert(key, chosen.map_or(text.trim(), |(v, _)| v).to_owned());
+            }
+        }
+    }
+    found.insert("min_free".to_owned(), read(MIN_FREE).trim().to_owned());
+    found
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = output(args);
+    assert!(out.status.success(), "{out:?}");
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+fn apply() -> Value {
+    json(&["settings", "apply", "--json"])
+}
+
+fn undo() -> Value {
+    json(&["settings", "undo", "--json"])
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_is_applied_is_undone_exactly() {
+    let _one = booted();
+    let before = values();
+    let preview = json(&["settings", "apply", "--dry-run", "--json"]);
+    let (code, message) = fails(&["settings", "show"]);
+    assert_eq!(code, 18, "{message}");
+    assert!(message.contains("settings apply"), "{message}");
+    assert_eq!(values(), before);
+
+    let applied = apply();
+    let after = values();
+    for (was, is) in preview["baseline"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(applied["baseline"].as_array().unwrap())
+    {
+        let file = was["setting"].as_str().unwrap();
+        if was["state"] == "differs" {
+            assert_eq!(is["state"], "set");
+            assert_eq!(is["before"], before[file].as_str(), "{file}");
+            assert_eq!(after[file], was["wanted"].as_str().unwrap(), "{file}");
+        } else {
+            assert_eq!(after[file], before[file], "{file}");
+        }
+    }
+    assert_eq!(after["enabled"], "always");
+    assert_eq!(after["hugepages-16kB/enabled"], "inherit");
+    // The kernel has raised it, and says so nowhere else.
+    assert_eq!(applied["min_free_kbytes"]["before"], 2048);
+    assert!(applied["min_free_kbytes"]["now"].as_u64().unwrap() > 2048);
+    assert_eq!(output(&["settings", "show"]).status.code(), Some(0));
+
+    // Once more, with a change by hand in between: the first values are the true ones.
+    write(format!("{THP}/hugepages-64kB/enabled"), "never");
+    apply();
+    let undone = undo();
+    assert_eq!(values(), before, "{undone}");
+    assert_eq!(undo()["undone"], Value::Null);
+    assert_eq!(values(), before);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_was_changed_by_hand_stays() {
+    let _one = booted();
+    let before = values();
+    apply();
+    write(format!("{THP}/hugepages-64kB/enabled"), "madvise");
+    write(MIN_FREE, "3000");
+    let undone = undo();
+    let left: Vec<&str> = undone["undone"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["state"] == "left")
+        .map(|one| one["setting"].as_str().unwrap())
+        .collect();
+    assert_eq!(left, ["hugepages-64kB/enabled", "vm.min_free_kbytes"]);
+    let mut expected = before;
+    expected.insert("hugepages-64kB/enabled".to_owned(), "madvise".to_owned());
+    expected.insert("min_free".to_owned(), "3000".to_owned());
+    assert_eq!(values(), expected);
+}
+
+/// Killed at moments spread over the time that it takes.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn killed_at_any_moment_it_can_be_undone() {
+    let _one = booted();
+    let before = values();
+    let begun = std::time::Instant::now();
+    apply();
+    let whole = begun.elapsed();
+    undo();
+    assert_eq!(values(), before);
+    let mut cut_short = 0;
+    for part in 0..24u32 {
+        let mut child = command(&["settings", "apply"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(whole * part / 20);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        cut_short += usize::from(values()["enabled"] == "madvise");
+        undo();
+        assert_eq!(values(), before, "killed after {part}/20");
+    }
+    assert!(cut_short > 0, "never killed before the end");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn with_a_full_disk_nothing_is_changed() {
+    let _one = booted();
+    let before = values();
+    fs::create_dir_all(SAVED).unwrap();
+    let none: Option<&str> = None;
+    mount(
+        Some("none"),
+        SAVED,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("size=4k"),
+    )
+    .unwrap();
+    write(format!("{SAVED}/fill"), &"x".repeat(4096));
+    let (code, message) = fails(&["settings", "apply"]);
+    let left = Path::new(SAVED).join("saved.json").exists();
+    umount2(SAVED, MntFlags::empty()).unwrap();
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("No space left"), "{message}");
+    assert_eq!(values(), before);
+    assert!(!left);
+
+    // /sys as a container has it.
+    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount(Some(THP), THP, none, MsFlags::MS_BIND, none).unwrap();
+    mount(none, THP, none, read_only, none).unwrap();
+    let (code, message) = fails(&["settings", "apply"]);
+    umount2(THP, MntFlags::empty()).unwrap();
+    assert_eq!(code, 4, "{message}");
+    assert!(message.contains("on the host"), "{message}");
+    assert_eq!(values(), before);
+    assert_eq!(undo()["undone"], Value::Null);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn without_privilege_it_shows_and_changes_nothing() {
+    let _one = booted();
+    let before = values();
+    for (args, code) in [
+        (&["settings", "show"][..], 18),
+        (&["settings", "apply"], 4),
+        (&["settings", "apply", "--dry-run"], 0),
+    ] {
+        let out = command(args).uid(65534).gid(65534).output().unwrap();
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {out:?}");
+        assert_eq!(values(), before);
+    }
+}
