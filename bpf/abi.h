@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d74000d,	/* "mt", 13 */
+	MTHP_ABI = 0x6d74000e,	/* "mt", 14 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -183,6 +183,10 @@ struct mthp_walk {
 	__u64 met;		/* cgroups met so far while a list is made */
 	__u32 listed;		/* cgroups of this list ... */
 	__u32 next;		/* ... and the one that is next */
+	__u32 from;		/* where the list begins */
+	__u32 begun;		/* 1: it is known which cgroups are visited */
+	__u32 whole;		/* 1: all; 0: those that were awake */
+	__u32 lightly;		/* 1: of those that were not only the stall is looked at */
 };
 
 /* Context of mthp_assign: which cgroup has which profile from now on. */
@@ -222,7 +226,7 @@ struct mthp_cgroup {
 	__u32 profile;		/* id; one that is not in its slot any more: look for it above */
 	__u32 assigned;		/* id of the profile that it was assigned; 0, or one that is gone: none */
 	__u32 announced;	/* 1: user space knows of it */
-	__u32 pad;
+	__u32 woken;		/* the turn in whose list it is: that of the next scan, or it is at rest */
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
 	__u64 changed_ns[MTHP_NR_REASONS];	/* when it last became another; 0: it never did */

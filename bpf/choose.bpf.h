@@ -6,6 +6,7 @@
 #ifndef MTHP_CHOOSE_BPF_H
 #define MTHP_CHOOSE_BPF_H
 
+#include "awake.bpf.h"
 #include "facts/cache.bpf.h"
 #include "facts/process.bpf.h"
 #include "heartbeat.bpf.h"
@@ -17,8 +18,9 @@
 
 /*
  * Sampled by only some requests of a cgroup, so that the average request does not feel it:
- * the process, the machine, and limits above where there were none.  At reclaim by each: they
- * are few, and each may split what is in use.  A global function, as all that a request calls
+ * the process, the machine, and limits above where there were none.  By the first since the
+ * last scan, which may have left the cgroup out.  At reclaim by each: they are few, and each may
+ * split what is in use.  A global function, as all that a request calls
  * seldom: the verifier follows it once.
  */
 __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull,
@@ -27,6 +29,10 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	struct mthp_process process = {};
 	__u64 usage, bytes;
 
+	if (mthp_is_asleep(state)) {
+		mthp_wake(cgrp);
+		mthp_shrink(state, mthp_usage(cgrp));
+	}
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		state->unlimited = mthp_no_limit(cgrp);
 	state->machine_bytes = mthp_machine_now(cgrp, t);
@@ -116,8 +122,8 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
-	if ((reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)) &&
-	    mthp_has(t, MTHP_SAMPLED))
+	if ((reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask) ||
+	     mthp_is_asleep(state)) && (mthp_wakes() || mthp_has(t, MTHP_SAMPLED)))
 		mthp_sample(cgrp, state, t, reason);
 	mthp_kept_facts(&f, state);
 	/* A scan a moment earlier may have found no process. */
