@@ -30,7 +30,7 @@ static __always_inline int mthp_wakes(void)
 	return (mthp_load()->rules & MTHP_RULE(PRESSURE)) != 0;
 }
 
-/* Will the next scan visit it only if it is woken? */
+/* Would the next scan leave it out? */
 static __always_inline int mthp_is_asleep(const struct mthp_cgroup *state)
 {
 	return mthp_wakes() && state->woken != mthp_turn;

@@ -64,7 +64,8 @@ int mthp_explain(struct mthp_explained *e)
 			e->since_ns[reason] = mthp_stale_since();
 		}
 	if (state) {
-		__builtin_memcpy(e->asked, state->asked, sizeof(e->asked));
+		__builtin_memcpy(e->allowed, state->allowed, sizeof(e->allowed));
+		__builtin_memcpy(e->denied, state->denied, sizeof(e->denied));
 		__builtin_memcpy(e->spared_pages, state->spared_pages, sizeof(e->spared_pages));
 		__builtin_memcpy(e->narrowed, state->narrowed, sizeof(e->narrowed));
 	}

@@ -158,7 +158,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 {
 	struct mthp_cgroup *state;
 	const struct mthp_tunables *t;
-	__u64 asked, below = MTHP_NO_LIMIT;
+	__u64 below = MTHP_NO_LIMIT;
 	__u32 populated;
 	int asleep, unsent = 0;
 
@@ -186,10 +186,11 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 		below = mthp_below_limits(cgrp);
 		state->unlimited = below == MTHP_NO_LIMIT;
 	}
-	asked = state->asked[BPF_MTHP_FAULT];
+	/* The next request samples, and wakes it for the next scan. */
+	__builtin_memset(state->due, 0, sizeof(state->due));
 	populated = mthp_populated(cgrp);
 	/* A process that has asked meanwhile lives there, if only since. */
-	if (populated || asked == state->asked[BPF_MTHP_FAULT])
+	if (populated || !state->due[BPF_MTHP_FAULT])
 		state->populated = populated;
 	mthp_scan_memory(cgrp, state, below, t);
 	if (state->populated)

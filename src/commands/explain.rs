@@ -17,6 +17,7 @@ use crate::kernel::cgroup::{Cgroup, Names};
 use crate::kernel::clock::now_ms;
 use crate::kernel::named::named;
 use crate::kernel::thp::{self, Thp};
+use crate::model::counts::{self, BySize, SizeCount};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
@@ -74,6 +75,8 @@ struct Decision {
     since_ms: Option<u64>,
     asked: u64,
     narrowed: BTreeMap<&'static str, u64>,
+    /// Both by the largest size that was possible.
+    by_size: Vec<SizeCount>,
 }
 
 impl Decides {
@@ -91,12 +94,13 @@ impl Decides {
                     0 => None,
                     ns => Some(ns / 1_000_000),
                 },
-                asked: verdict.explained.asked[reason as usize],
+                asked: counts::asked(&verdict.explained, reason),
                 narrowed: Rule::ALL
                     .into_iter()
                     .map(|rule| (rule.name(), narrowed[rule as usize]))
                     .filter(|(_, count)| *count != 0)
                     .collect(),
+                by_size: BySize::of(&verdict.explained, reason).named(sizes),
             }
         };
         Decides {
@@ -140,6 +144,7 @@ impl Decides {
             ]);
         }
         table::print(&rows, &(3..6), out)?;
+        self.sizes(out)?;
         if !self.kept {
             writeln!(
                 out,
@@ -150,6 +155,30 @@ impl Decides {
             writeln!(out, "{reason}\n    {}", change.text)?;
         }
         Ok(())
+    }
+}
+
+impl Decides {
+    /// What was counted by size, if anything was.
+    fn sizes(&self, out: &mut impl Write) -> io::Result<()> {
+        let head = ["REASON", "SIZE", "ASKED", "ALLOWED", "DENIED"];
+        let mut rows = vec![head.map(str::to_owned)];
+        for reason in Reason::ALL {
+            let decision = self.decisions.get(reason.name());
+            for one in decision.map(|d| d.by_size.as_slice()).unwrap_or_default() {
+                rows.push([
+                    reason.name().to_owned(),
+                    one.size.clone(),
+                    one.count.asked.to_string(),
+                    one.count.allowed.to_string(),
+                    one.count.denied.to_string(),
+                ]);
+            }
+        }
+        match rows.len() {
+            1 => Ok(()),
+            _ => table::print(&rows, &(1..5), out),
+        }
     }
 }
 
@@ -250,7 +279,8 @@ mod tests {
     fn report() -> Report {
         let dir = tempfile::tempdir().unwrap();
         let mut verdict = verdict(0x4, 0x4, RuleNumber::MTHP_ROOM);
-        verdict.explained.asked[Reason::Fault as usize] = 7;
+        verdict.explained.allowed[Reason::Fault as usize][2] = 4;
+        verdict.explained.denied[Reason::Fault as usize][2] = 3;
         // In the future: whatever the clock shows, no time has passed.
         verdict.explained.since_ns[Reason::Fault as usize] = u64::MAX;
         verdict.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = 3;
@@ -281,6 +311,10 @@ mod tests {
             row("fault"),
             "fault       16K-max  room     0s         7         3  room 3"
         );
+        assert!(
+            lines.contains(&"fault    64K      7        4       3"),
+            "{lines:#?}"
+        );
         assert_eq!(
             row("collapse"),
             "collapse    all      -         -         0         0"
@@ -306,6 +340,7 @@ mod tests {
         let wanted = serde_json::json!({
             "allowed": "16K-max", "orders": 4, "rule": "room", "room_factor": 1024,
             "since_ms": u64::MAX / 1_000_000, "asked": 7, "narrowed": {"room": 3},
+            "by_size": [{"size": "64K", "asked": 7, "allowed": 4, "denied": 3}],
         });
         assert_eq!(*fault, wanted);
         assert_eq!(answer["policies"][1]["decides"], serde_json::Value::Null);
