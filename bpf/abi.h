@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d74000c,	/* "mt", 12 */
+	MTHP_ABI = 0x6d74000f,	/* "mt", 15 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -32,6 +32,13 @@ enum mthp_abi {
  * numbers; their place 0, which is no reason, stays empty.
  */
 #define MTHP_NR_REASONS	(BPF_MTHP_RECLAIM + 1)
+
+/*
+ * Sizes that are counted one by one: orders from 2, the least of anonymous memory, to 13, that of
+ * a PMD of 64 KiB pages.
+ */
+#define MTHP_LEAST_ORDER	2
+#define MTHP_NR_SIZES		12
 
 /* A later kernel may have more of them. */
 #define MTHP_KNOWN(reason)	((reason) != 0 && (reason) < MTHP_NR_REASONS)
@@ -111,7 +118,7 @@ struct mthp_tunables {
 	__u64 room_factor;	/* K: a folio may take 1/K of the room; >= 1 */
 	/* Options for measuring alone. */
 	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
-	__u32 sample_mask;	/* a request samples if its number has none of these bits; 2^n - 1 */
+	__u32 sample_mask;	/* requests between two that sample; 2^n - 1 */
 	__u32 count_machine;	/* 1: the machine is the root's limit */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
@@ -166,9 +173,12 @@ struct mthp_explained {
 	__u64 cgroup_id;
 	__u32 found;		/* 0: there is no such cgroup */
 	__u32 kept;		/* 0: nothing is kept of it: it is judged like a new one */
-	__u64 asked[MTHP_NR_REASONS];
+	__u64 allowed[MTHP_NR_REASONS][MTHP_NR_SIZES];	/* as struct mthp_cgroup has them */
+	__u64 denied[MTHP_NR_REASONS][MTHP_NR_SIZES];
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
 	__u64 spared_pages[MTHP_NR_REASONS];
+	/* CLOCK_MONOTONIC: when the programs found what is decided now; 0: they have not yet. */
+	__u64 since_ns[MTHP_NR_REASONS];
 };
 
 /*
@@ -181,6 +191,10 @@ struct mthp_walk {
 	__u64 met;		/* cgroups met so far while a list is made */
 	__u32 listed;		/* cgroups of this list ... */
 	__u32 next;		/* ... and the one that is next */
+	__u32 from;		/* where the list begins */
+	__u32 begun;		/* 1: it is known which cgroups are visited */
+	__u32 whole;		/* 1: all; 0: those that were awake */
+	__u32 lightly;		/* 1: of those that were not only the stall is looked at */
 };
 
 /* Context of mthp_assign: which cgroup has which profile from now on. */
@@ -220,16 +234,22 @@ struct mthp_cgroup {
 	__u32 profile;		/* id; one that is not in its slot any more: look for it above */
 	__u32 assigned;		/* id of the profile that it was assigned; 0, or one that is gone: none */
 	__u32 announced;	/* 1: user space knows of it */
-	__u32 pad;
+	__u32 woken;		/* the turn in whose list it is: that of the next scan, or it is at rest */
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
+	__u64 changed_ns[MTHP_NR_REASONS];	/* when it last became another; 0: it never did */
+	__u64 met_ns;		/* when the cgroup was first met */
 	__u64 reported_ns;
 	__u64 suppressed;	/* calls whose change the limit kept from being reported */
+	/* Requests until the next one that samples, by reason; 0: the next one does. */
+	__u16 due[8];
 	/*
-	 * Counters are plain increments: two CPUs may lose one to each other.
-	 * They show proportions; an atomic per fault would cost more than the rule.
+	 * Exact: CPUs add to them atomically, in one instruction.  By the largest size that was
+	 * offered: requests that could have it, and those that could not.
 	 */
-	__u64 asked[MTHP_NR_REASONS];
+	__u64 allowed[MTHP_NR_REASONS][MTHP_NR_SIZES];
+	__u64 denied[MTHP_NR_REASONS][MTHP_NR_SIZES];
+	/* By the rule that took a size away. */
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
 	/* Of a dry run: by how many pages the largest folios offered exceed those allowed. */
 	__u64 spared_pages[MTHP_NR_REASONS];

@@ -6,6 +6,8 @@
 #ifndef MTHP_CHOOSE_BPF_H
 #define MTHP_CHOOSE_BPF_H
 
+#include "awake.bpf.h"
+#include "count.bpf.h"
 #include "facts/cache.bpf.h"
 #include "facts/process.bpf.h"
 #include "heartbeat.bpf.h"
@@ -17,8 +19,9 @@
 
 /*
  * Sampled by only some requests of a cgroup, so that the average request does not feel it:
- * the process, the machine, and limits above where there were none.  At reclaim by each: they
- * are few, and each may split what is in use.  A global function, as all that a request calls
+ * the process, the machine, and limits above where there were none.  By the first since the
+ * last scan, which may have left the cgroup out.  At reclaim by each: they are few, and each may
+ * split what is in use.  A global function, as all that a request calls
  * seldom: the verifier follows it once.
  */
 __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull,
@@ -27,6 +30,12 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	struct mthp_process process = {};
 	__u64 usage, bytes;
 
+	if (reason < MTHP_NR_REASONS)
+		state->due[reason] = t->sample_mask;
+	if (mthp_is_asleep(state)) {
+		mthp_wake(cgrp);
+		mthp_shrink(state, mthp_usage(cgrp));
+	}
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		state->unlimited = mthp_no_limit(cgrp);
 	state->machine_bytes = mthp_machine_now(cgrp, t);
@@ -61,7 +70,7 @@ static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, 
 	/* clang knows which rules there are, and computes their number; the verifier has to see it. */
 	asm volatile("" : "+r"(rule));
 	if (rule < MTHP_NR_RULES)
-		state->narrowed[reason][rule]++;
+		mthp_add(&state->narrowed[reason][rule], 1);
 }
 
 /* What the kernel hears: in a dry run, that it may do as it would without this policy. */
@@ -97,6 +106,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
 	struct mthp_decision d;
+	__u32 size;
 
 	/* Without a profile that binds it, nothing is looked up. */
 	if (reason == BPF_MTHP_COLLAPSE && !(mthp_load()->bind & MTHP_BIND_COLLAPSE))
@@ -116,8 +126,10 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	/* The process that asks lives here, whatever the last scan saw. */
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
-	if ((reason == BPF_MTHP_RECLAIM || !(state->asked[reason] & t->sample_mask)) &&
-	    mthp_has(t, MTHP_SAMPLED))
+	/* A scan makes it due. */
+	if (reason != BPF_MTHP_RECLAIM && state->due[reason])
+		state->due[reason]--;
+	else if (mthp_wakes() || mthp_has(t, MTHP_SAMPLED))
 		mthp_sample(cgrp, state, t, reason);
 	mthp_kept_facts(&f, state);
 	/* A scan a moment earlier may have found no process. */
@@ -127,14 +139,20 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	place.t = t;
 	d = mthp_decide(&f, t, mthp_walk_for_request, &place);
 
-	state->asked[reason]++;
+	size = mthp_size(orders);
 	if (orders & ~d.orders) {
 		/* Asked here, it costs those nothing that get what they want. */
-		if (mthp_is_stale())
+		if (mthp_is_stale()) {
+			mthp_add(&state->allowed[reason][size], 1);
 			return orders;
+		}
+		mthp_add(&state->denied[reason][size], 1);
 		mthp_count(state, reason, d.rule);
 		if (mthp_load()->dry_run)
-			state->spared_pages[reason] += mthp_largest(orders) - mthp_largest(orders & d.orders);
+			mthp_add(&state->spared_pages[reason],
+				 mthp_largest(orders) - mthp_largest(orders & d.orders));
+	} else {
+		mthp_add(&state->allowed[reason][size], 1);
 	}
 	/* What is reported is the decision for those who do not ask. */
 	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t))

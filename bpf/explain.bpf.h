@@ -45,6 +45,7 @@ int mthp_explain(struct mthp_explained *e)
 	struct cgroup *cgrp;
 	int reason;
 
+	__builtin_memset(e->since_ns, 0, sizeof(e->since_ns));
 	cgrp = bpf_cgroup_from_id(e->cgroup_id);
 	e->found = cgrp != 0;
 	if (!cgrp)
@@ -52,13 +53,19 @@ int mthp_explain(struct mthp_explained *e)
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	e->kept = state != 0;
 	mthp_describe(cgrp, state, &e->now);
+	/* Where a sample would find something else than the last did, the next one will. */
+	for (reason = BPF_MTHP_FAULT; state && reason < MTHP_NR_REASONS; reason++)
+		if (e->now.decided[reason].orders == state->reported[reason])
+			e->since_ns[reason] = state->changed_ns[reason] ?: state->met_ns;
 	if (mthp_is_stale())
 		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			e->now.decided[reason].orders = MTHP_ALL_ORDERS;
 			e->now.decided[reason].rule = MTHP_NONE;
+			e->since_ns[reason] = mthp_stale_since();
 		}
 	if (state) {
-		__builtin_memcpy(e->asked, state->asked, sizeof(e->asked));
+		__builtin_memcpy(e->allowed, state->allowed, sizeof(e->allowed));
+		__builtin_memcpy(e->denied, state->denied, sizeof(e->denied));
 		__builtin_memcpy(e->spared_pages, state->spared_pages, sizeof(e->spared_pages));
 		__builtin_memcpy(e->narrowed, state->narrowed, sizeof(e->narrowed));
 	}

@@ -23,4 +23,10 @@ static __always_inline int mthp_is_stale(void)
 	return (__s64)(bpf_ktime_get_ns() - mthp_scanned) > (__s64)mthp_stale_after;
 }
 
+/* When it became so. */
+static __always_inline __u64 mthp_stale_since(void)
+{
+	return mthp_scanned + mthp_stale_after;
+}
+
 #endif /* MTHP_HEARTBEAT_BPF_H */

@@ -97,6 +97,8 @@ static __noinline void mthp_fill_event(struct mthp_event *e, struct cgroup *cgrp
 	e->from[0] = 0;
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		e->from[reason] = state->reported[reason];
+		if (state->reported[reason] != e->now.decided[reason].orders)
+			state->changed_ns[reason] = now;
 		state->reported[reason] = e->now.decided[reason].orders;
 	}
 	state->suppressed = 0;
@@ -105,7 +107,7 @@ static __noinline void mthp_fill_event(struct mthp_event *e, struct cgroup *cgrp
 /*
  * Report the decision of @state's cgroup if it is not the one last reported.
  * @force: from the scan, which is rare; a request is bound to the rate limit.
- * What cannot be sent now stays a difference and is sent by a later call.
+ * What cannot be sent now stays a difference and is sent by a later call: then it returns -1.
  * A global function, which the verifier follows once and not from each caller.
  */
 __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state, int force)
@@ -145,7 +147,7 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	e = bpf_ringbuf_reserve(&mthp_events, sizeof(*e), 0);
 	if (!e) {
 		state->suppressed++;
-		return 0;
+		return -1;
 	}
 	__builtin_memcpy(e->now.decided, decided, sizeof(decided));
 	mthp_describe_facts(&e->now, &f, cgrp, state, t);

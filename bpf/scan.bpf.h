@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The scan: a sleepable program that brings the pressure verdict and the size of every
- * cgroup of the subtree up to date.  mthp_ext runs it once per window and at each PSI
- * event; mthp_choose only reads what it left.
+ * The scan: a sleepable program that brings the pressure verdict and the size of the cgroups
+ * of the subtree up to date.  mthp_ext runs it once per window and at each PSI event;
+ * mthp_choose only reads what it left.
+ *
+ * As long as nobody stalls it visits those that are awake.  The totals of the root tell: they
+ * grow with those of any cgroup below.
  *
  * It lists the cgroups under RCU and then visits them one by one.  A cgroup iterator would
  * hold cgroup_mutex over the whole walk, and make everybody wait who makes, removes or
@@ -11,6 +14,7 @@
 #ifndef MTHP_SCAN_BPF_H
 #define MTHP_SCAN_BPF_H
 
+#include "awake.bpf.h"
 #include "facts/cache.bpf.h"
 #include "heartbeat.bpf.h"
 #include "report.bpf.h"
@@ -29,14 +33,6 @@ extern int bpf_iter_css_task_new(struct bpf_iter_css_task *it,
 				 struct cgroup_subsys_state *css, unsigned int flags) __ksym __weak;
 extern struct task_struct *bpf_iter_css_task_next(struct bpf_iter_css_task *it) __ksym __weak;
 extern void bpf_iter_css_task_destroy(struct bpf_iter_css_task *it) __ksym __weak;
-
-/* Ids of the cgroups to visit, parents before children. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MTHP_LIST);
-	__type(key, __u32);
-	__type(value, __u64);
-} mthp_list SEC(".maps");
 
 /*
  * Does a process live in this very cgroup?  Asked of the task iterator and not
@@ -127,6 +123,13 @@ static __always_inline __u64 mthp_scanned_machine(struct cgroup *cgrp, const str
 	return mthp_machine_room(&mthp_scan_machine, t);
 }
 
+/* The root's total of the last scan ... */
+__u64 mthp_root_stall SEC(".data.scan") = 0;
+/* ... and the last one to which it had not grown since the one before: nobody stalled. */
+__u64 mthp_calm_until SEC(".data.scan") = 0;
+/* Scans until the next one that visits all. */
+__u32 mthp_left SEC(".data.scan") = 0;
+
 /* Its verdict of pressure.  Returns when. */
 __noinline __u64 mthp_judge(struct cgroup *cgrp __arg_trusted, struct mthp_stall *stall __arg_nonnull,
 			    const struct mthp_tunables *t __arg_nonnull)
@@ -141,6 +144,7 @@ __noinline __u64 mthp_judge(struct cgroup *cgrp __arg_trusted, struct mthp_stall
 	}
 	if (!stall->seen)
 		inherited = mthp_inherited_pressure(cgrp);
+	mthp_stall_rest(stall, mthp_calm_until, t);
 	total = bpf_cgroup_stall(cgrp, t->some_stall ?
 			bpf_core_enum_value(enum psi_states, PSI_MEM_SOME) :
 			bpf_core_enum_value(enum psi_states, PSI_MEM_FULL));
@@ -149,18 +153,15 @@ __noinline __u64 mthp_judge(struct cgroup *cgrp __arg_trusted, struct mthp_stall
 	return now;
 }
 
-/* One cgroup; @first: of this scan.  Made of global functions, each of which the verifier follows once. */
-__noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
+/* One cgroup.  Made of global functions, each of which the verifier follows once. */
+__noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 {
 	struct mthp_cgroup *state;
 	const struct mthp_tunables *t;
-	__u64 asked, below = MTHP_NO_LIMIT;
+	__u64 below = MTHP_NO_LIMIT;
 	__u32 populated;
+	int asleep, unsent = 0;
 
-	/* Where it is not used clang would pass anything, and the verifier wants a number. */
-	asm volatile("" : "+r"(first));
-	if (first && (mthp_load()->rules & MTHP_RULE(ROOM)))
-		mthp_read_machine(&mthp_scan_machine, cgrp, 0);
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state) {
 		/* Parents come before children: the parent's verdict is fresh. */
@@ -168,26 +169,73 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 first)
 		if (!state)
 			return 0;	/* out of memory: this cgroup waits, the others do not */
 	}
-	mthp_announce(cgrp, state);
-	/* A request may have looked above while somebody assigned. */
-	mthp_follow(cgrp);
+	asleep = lightly && state->scanned_ns && !mthp_was_awake(state);
+	if (!asleep) {
+		mthp_announce(cgrp, state);
+		/* A request may have looked above while somebody assigned. */
+		mthp_follow(cgrp);
+	}
 	t = mthp_profile_of(cgrp, state);
 
 	state->scanned_ns = mthp_judge(cgrp, &state->stall, t);
+	if (asleep && mthp_stall_is_over(&state->stall))
+		return 0;
 
 	state->machine_bytes = mthp_scanned_machine(cgrp, t);
 	if (mthp_load()->rules & MTHP_RULE(ROOM)) {
 		below = mthp_below_limits(cgrp);
 		state->unlimited = below == MTHP_NO_LIMIT;
 	}
-	asked = state->asked[BPF_MTHP_FAULT];
+	/* The next request samples, and wakes it for the next scan. */
+	__builtin_memset(state->due, 0, sizeof(state->due));
 	populated = mthp_populated(cgrp);
 	/* A process that has asked meanwhile lives there, if only since. */
-	if (populated || asked == state->asked[BPF_MTHP_FAULT])
+	if (populated || !state->due[BPF_MTHP_FAULT])
 		state->populated = populated;
 	mthp_scan_memory(cgrp, state, below, t);
 	if (state->populated)
-		mthp_report(cgrp, state, 1);
+		unsent = mthp_report(cgrp, state, 1) < 0;
+	if (mthp_load()->announces && !state->announced)
+		unsent = 1;
+	if (unsent || !mthp_stall_is_over(&state->stall))
+		mthp_wake(cgrp);
+	return 0;
+}
+
+/* Has nobody below @root stalled since the last scan?  Without its pressure nobody knows. */
+__noinline int mthp_is_calm(struct cgroup *root __arg_trusted)
+{
+	__u64 total, now = bpf_ktime_get_ns();
+
+	if (bpf_cgroup_flush_stats(root))
+		return 0;
+	total = bpf_cgroup_stall(root, bpf_core_enum_value(enum psi_states, PSI_MEM_SOME));
+	if (total != mthp_root_stall) {
+		mthp_root_stall = total;
+		return 0;
+	}
+	mthp_calm_until = now;
+	return 1;
+}
+
+/* A scan begins: what holds for all of it.  Without its root there is nothing to visit. */
+static __noinline int mthp_begin(struct mthp_walk *walk)
+{
+	__u32 turn = mthp_turn;
+	struct cgroup *root;
+	int calm;
+
+	root = bpf_cgroup_from_id(walk->root_id);
+	if (!root)
+		return 0;
+	calm = mthp_is_calm(root);
+	if (mthp_load()->rules & MTHP_RULE(ROOM))
+		mthp_read_machine(&mthp_scan_machine, root, 0);
+	bpf_cgroup_release(root);
+	/* From here on those that wake are visited by the next scan. */
+	mthp_awake[(turn + 1) & 1] = 0;
+	mthp_turn = turn + 1;
+	mthp_walk_begin(walk, turn, mthp_awake[turn & 1], calm, &mthp_left);
 	return 0;
 }
 
@@ -210,6 +258,8 @@ static __noinline int mthp_make_list(struct mthp_walk *walk)
 		if (!mthp_walk_meets_new(walk))
 			continue;
 		n = walk->listed;
+		if (n >= MTHP_LIST)
+			break;
 		id = bpf_map_lookup_elem(&mthp_list, &n);
 		if (!id)
 			break;
@@ -226,29 +276,29 @@ SEC("syscall")
 int mthp_scan(struct mthp_walk *walk)
 {
 	struct cgroup *cgrp;
-	__u32 n, first, more;
+	__u32 n, more;
 	__u64 *id;
 	int i;
 
-	first = !walk->passed && !walk->next;
-	if (mthp_walk_is_through(walk)) {
+	if (!walk->begun)
+		mthp_begin(walk);
+	if (walk->whole && mthp_walk_is_through(walk)) {
 		mthp_walk_turn(walk);
 		mthp_make_list(walk);
 	}
 	bpf_for(i, 0, MTHP_VISITS) {
 		if (mthp_walk_is_through(walk))
 			break;
-		n = walk->next;
-		walk->next = n + 1;
+		n = walk->from + walk->next;
+		walk->next++;
 		id = bpf_map_lookup_elem(&mthp_list, &n);
 		if (!id)
 			break;
 		cgrp = bpf_cgroup_from_id(*id);
 		if (!cgrp)
 			continue;	/* removed meanwhile */
-		mthp_visit(cgrp, first);
+		mthp_visit(cgrp, walk->lightly);
 		bpf_cgroup_release(cgrp);
-		first = 0;
 	}
 	more = mthp_walk_goes_on(walk);
 	if (!more)

@@ -131,6 +131,31 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 }
 
 /*
+ * Nobody took samples of a cgroup that was calm, and it is known that it did not stall before
+ * @until: as if each window since had been sampled.
+ */
+static __always_inline void mthp_stall_rest(struct mthp_stall *s, __u64 until,
+					    const struct mthp_tunables *t)
+{
+	__u64 windows;
+
+	if (!s->seen || s->high || s->stall_ns || until < s->anchor_ns)
+		return;
+	windows = (until - s->anchor_ns) / t->window_ns;
+	if (!windows)
+		return;
+	s->anchor_ns = until;
+	mthp_stall_relax(s, windows < MTHP_CALM_ENOUGH ? windows : MTHP_CALM_ENOUGH,
+			 t->max_hold ? t->max_hold : 1);
+}
+
+/* Will the next window show nothing, unless it stalls? */
+static __always_inline int mthp_stall_is_over(const struct mthp_stall *s)
+{
+	return !s->high && !s->stall_ns;
+}
+
+/*
  * There is no sample, as pressure of this cgroup is not tracked.  It goes by @inherited, as
  * a new one does, and the first sample after this sets a new anchor.
  */

@@ -189,6 +189,7 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, (void *)fresh,
 				     BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (state) {
+		state->met_ns = bpf_ktime_get_ns();
 		mthp_announce(cgrp, state);
 		return state;
 	}

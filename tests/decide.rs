@@ -113,6 +113,8 @@ tests! {
     between_calm_and_high_nothing_changes,
     a_late_scan_counts_all_its_windows,
     without_back_off_each_calm_window_ends_it,
+    a_rest_is_as_if_it_had_been_sampled,
+    stall_is_no_rest,
 }
 
 tests! {
@@ -120,4 +122,6 @@ tests! {
     one_call_is_enough_for_few,
     a_list_takes_several_calls,
     a_large_tree_takes_several_lists,
+    a_calm_scan_visits_those_awake,
+    stall_or_a_crowd_brings_the_others,
 }

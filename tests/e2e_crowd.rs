@@ -152,10 +152,10 @@ fn ten_thousand_cgroups_of_which_200_are_busy() {
         "idle_share": idle, "busy_share": busy, "own_kib": kib,
     }));
     println!("ready {ready_ms} ms, processor {loaded:?}, idle {idle}, busy {busy}, {kib} KiB");
-    // Measured: 2.7 s, 1.5 % and 1.8 %, as a scan visits each of them.
-    assert!(ready_ms < 3500, "{ready_ms} ms until it is ready");
-    assert!(idle < 0.025, "{idle} of a processor while nothing happens");
-    assert!(busy < 0.03, "{busy} of a processor");
+    // Measured: 470 ms, 0.003 % and 0.3 %.  A scan of all takes 1.5 %.
+    assert!(ready_ms < 2000, "{ready_ms} ms until it is ready");
+    assert!(idle < 0.01, "{idle} of a processor while nothing happens");
+    assert!(busy < 0.01, "{busy} of a processor");
     assert!(kib < 2048, "{kib} KiB are its own");
     drop(worker);
     daemon.end();

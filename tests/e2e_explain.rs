@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use common::ext::{Ext, K64, command, fails, output, status};
 use common::worker::Worker;
-use common::{Group, MIB, world};
+use common::{Group, MIB, eventually, world};
 use serde_json::Value;
 
 /// `explain --json` of a cgroup.
@@ -58,6 +58,45 @@ fn what_it_says_comes_true() {
         after["policies"][0]["decides"]["changes"],
         Value::Array(Vec::new())
     );
+}
+
+/// Since when its page faults get what they get, and what that is.
+fn since(group: &Group) -> (Option<u64>, Value) {
+    let answer = explain(&group.name());
+    let fault = &answer["policies"][0]["decides"]["decisions"]["fault"];
+    (fault["since_ms"].as_u64(), fault["rule"].clone())
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn it_says_since_when_a_decision_holds() {
+    world();
+    let group = Group::new("since");
+    group.set("memory.max", "256M");
+    let _ext = Ext::run(&group, &K64);
+    let mut worker = Worker::new(&group);
+    worker.fill(8 * MIB);
+    let (first, _) = since(&group);
+    worker.fill(232 * MIB);
+    let mut found = None;
+    eventually("a narrowed decision was found", || {
+        worker.fill(MIB / 4);
+        let (at, rule) = since(&group);
+        found = at.filter(|_| rule == "room");
+        found.is_some()
+    });
+    assert!(found > first, "{found:?} {first:?}");
+    // Asking changes nothing.
+    assert_eq!(since(&group).0, found);
+    group.set("memory.max", "max");
+    let mut back = None;
+    eventually("it was found that all is allowed", || {
+        worker.fill(MIB / 4);
+        let (at, rule) = since(&group);
+        back = at.filter(|_| rule == Value::Null);
+        back.is_some()
+    });
+    assert!(back > found, "{back:?} {found:?}");
 }
 
 #[test]

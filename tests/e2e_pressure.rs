@@ -316,6 +316,71 @@ fn each_of_many_cgroups_is_scanned() {
     });
 }
 
+/// What a scan leaves out, the first request afterwards looks at.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_limit_above_a_cgroup_at_rest_holds_for_its_next_request() {
+    world();
+    let group = Group::new("rests");
+    let leaf = group.child("leaf");
+    let room = ["--window", "100ms", "--min-memory", "0"];
+    let machine = ["--limit-share", "0", "--set", "count-machine=0"];
+    let _ext = Ext::run(&group, &args(&[&room, &machine]));
+    let mut worker = Worker::new(&leaf);
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 8 * MIB);
+    std::thread::sleep(Duration::from_millis(500));
+    group.set("memory.high", "64M");
+    worker.fill(2 * MIB);
+    assert_eq!(worker.huge(), 0, "its first request is the only one");
+}
+
+/// A process takes its memory along, and no scan sees it.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_next_process_of_a_cgroup_at_rest_is_small() {
+    world();
+    let group = Group::new("restarts");
+    let small = ["--window", "100ms", "--min-memory", "32M"];
+    let machine = ["--limit-share", "0", "--set", "count-machine=0"];
+    let _ext = Ext::run(&group, &args(&[&small, &machine]));
+    let mut first = Worker::new(&group);
+    first.fill(64 * MIB);
+    eventually("it is large", || {
+        first.fill(2 * MIB);
+        first.huge() == 2 * MIB
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    drop(first);
+    let mut second = Worker::new(&group);
+    second.fill(4 * MIB);
+    assert_eq!(second.huge(), 0);
+}
+
+/// Stall after a rest is that of the last windows, however long the rest was.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_rest_does_not_thin_out_the_stall_after_it() {
+    world();
+    let group = Group::new("rested");
+    let leaf = group.child("leaf");
+    let ext = Ext::run(&group, &PRESSURE_ONLY);
+    let before = leaf.full_stall_us();
+    std::thread::sleep(Duration::from_secs(6));
+    // What it sees first is more than enough.
+    ext.signal(Signal::SIGSTOP);
+    let worker = stall(&leaf);
+    eventually("a second of stall", || {
+        leaf.full_stall_us() - before >= 1_000_000
+    });
+    ext.signal(Signal::SIGCONT);
+    let line = ext.decision(&leaf, "pressure");
+    let (stall, elapsed) = (&line["stall_ms"], &line["elapsed_ms"]);
+    assert!(stall.as_u64() >= Some(900), "{line}");
+    assert!(elapsed.as_u64() < Some(5500), "{line}");
+    drop(relieve(&leaf, worker));
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn some_stall_counts_if_asked() {

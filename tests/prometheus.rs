@@ -24,10 +24,17 @@ const RULES: &str = include_str!("../packaging/prometheus/mthp_ext.rules.yml");
 const OF_THE_SCRAPE: [&str; 2] = ["instance", "job"];
 
 /// Not on the dashboard, and why.
-const LEFT_OUT: [(&str, &str); 1] = [(
-    "mthp_ext_build_info",
-    "no panel: it names the hosts to choose from",
-)];
+const LEFT_OUT: [(&str, &str); 3] = [
+    (
+        "mthp_ext_build_info",
+        "no panel: it names the hosts to choose from",
+    ),
+    (
+        "mthp_ext_size_requests_total",
+        "no panel: for a look at one cgroup, which `explain` is for",
+    ),
+    ("mthp_ext_size_denied_total", "the same"),
+];
 
 /// The words of an expression: names, one mark each, and `"` for a text.
 fn tokens(expression: &str) -> Vec<String> {

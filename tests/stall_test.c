@@ -338,6 +338,58 @@ static void without_back_off_each_calm_window_ends_it(void)
 	}
 }
 
+/* Two cgroups of one course: of one every window is sampled, of the other none in which it rests. */
+static void a_rest_is_as_if_it_had_been_sampled(void)
+{
+	for (int run = 0; run < 10000; run++) {
+		struct course c, r;
+		__u64 rest, early;
+
+		begin(&c);
+		for (int i = random_u64() % 8; i; i--) {
+			windows(&c, 1 + random_u64() % 3, random_u64() % 100);
+			windows(&c, random_u64() % 20, 0);
+		}
+		while (!mthp_stall_is_over(&c.s))
+			windows(&c, 1, 0);
+		r = c;
+		rest = random_u64() % 300;
+		windows(&c, rest, 0);
+		/* The next sample comes some time within a window after the rest was seen to last. */
+		early = random_u64() % r.t.window_ns;
+		mthp_stall_rest(&r.s, c.now + early, &r.t);
+		CHECK(r.s.hold == c.s.hold && r.s.calm == c.s.calm,
+		      "%llu windows: hold %u, %u; calm %u, %u", rest, r.s.hold, c.s.hold, r.s.calm, c.s.calm);
+		r.now = r.s.anchor_ns;
+		CHECK(r.now == (rest ? c.now + early : c.now), "stall is measured from there on");
+		windows(&c, 1, 10);
+		windows(&r, 1, 10);
+		CHECK(c.s.high && r.s.high && c.s.hold == r.s.hold, "a window of stall after %llu", rest);
+	}
+}
+
+/* What has stalled since its anchor, or is high, has to be sampled. */
+static void stall_is_no_rest(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_stall s = { 0 }, was;
+
+	mthp_stall_step(&s, SEC, 0, 0, &t);
+	mthp_stall_step(&s, SEC + 500 * MS, 50 * MS, 0, &t);
+	CHECK(!mthp_stall_is_over(&s) && !s.high, "half of the threshold");
+	was = s;
+	mthp_stall_rest(&s, 9 * SEC, &t);
+	CHECK(!memcmp(&s, &was, sizeof(s)), "some stall");
+	mthp_stall_step(&s, 2 * SEC, 500 * MS, 0, &t);
+	was = s;
+	mthp_stall_rest(&s, 9 * SEC, &t);
+	CHECK(s.high && !memcmp(&s, &was, sizeof(s)), "high");
+	mthp_stall_blind(&s, 0);
+	was = s;
+	mthp_stall_rest(&s, 9 * SEC, &t);
+	CHECK(!memcmp(&s, &was, sizeof(s)), "not seen");
+}
+
 static const struct test tests[] = {
 	TEST(products_compare_like_128_bits),
 	TEST(first_sample_only_sets_the_anchor),
@@ -357,6 +409,8 @@ static const struct test tests[] = {
 	TEST(between_calm_and_high_nothing_changes),
 	TEST(a_late_scan_counts_all_its_windows),
 	TEST(without_back_off_each_calm_window_ends_it),
+	TEST(a_rest_is_as_if_it_had_been_sampled),
+	TEST(stall_is_no_rest),
 };
 
 RUN_TESTS(tests)

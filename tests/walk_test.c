@@ -84,10 +84,47 @@ static void a_large_tree_takes_several_lists(void)
 	check_calls(lists * MTHP_LIST + 1, lists * MTHP_LIST / MTHP_VISITS + 1);
 }
 
+/* While nobody stalls those are visited that are awake; all of them seldom, or if they are many. */
+static void a_calm_scan_visits_those_awake(void)
+{
+	__u32 left = 0, whole = 0;
+
+	for (__u32 turn = 0; turn < 100 * MTHP_SELDOM; turn++) {
+		struct mthp_walk walk = { 0 };
+		__u32 awake = random_u64() % MTHP_AWAKE;
+
+		mthp_walk_begin(&walk, turn, awake, 1, &left);
+		whole += walk.whole;
+		CHECK(walk.begun && walk.whole == !walk.lightly, "turn %u", turn);
+		CHECK(walk.listed == (walk.whole ? 0 : awake), "%u of %u", walk.listed, awake);
+		CHECK(walk.whole || walk.from + awake <= MTHP_LIST + 2 * MTHP_AWAKE, "from %u", walk.from);
+		CHECK(walk.whole || mthp_list_of(turn + 1) != walk.from, "lists of turns in a row");
+	}
+	CHECK(whole == 100, "%u", whole);
+}
+
+static void stall_or_a_crowd_brings_the_others(void)
+{
+	struct mthp_walk walk = { 0 };
+	__u32 left = 7;
+
+	mthp_walk_begin(&walk, 1, 5, 0, &left);
+	CHECK(walk.whole && walk.lightly && left == 6, "somebody stalled");
+	walk = (struct mthp_walk){ 0 };
+	mthp_walk_begin(&walk, 1, MTHP_AWAKE, 1, &left);
+	CHECK(walk.whole && !walk.lightly && left == MTHP_SELDOM - 1, "more than a list holds");
+	walk = (struct mthp_walk){ 0 };
+	left = 0;
+	mthp_walk_begin(&walk, 1, 5, 0, &left);
+	CHECK(walk.whole && !walk.lightly, "all of all, and stall");
+}
+
 static const struct test tests[] = {
 	TEST(one_call_is_enough_for_few),
 	TEST(a_list_takes_several_calls),
 	TEST(a_large_tree_takes_several_lists),
+	TEST(a_calm_scan_visits_those_awake),
+	TEST(stall_or_a_crowd_brings_the_others),
 };
 
 RUN_TESTS(tests)

@@ -14,11 +14,14 @@ use crate::errors::{Context, Error, Result};
 use crate::kernel::attached::{self, Attached};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
+use crate::kernel::clock::now_ms;
 use crate::kernel::named::named;
 use crate::kernel::thp::{self, Thp};
+use crate::model::counts::{self, BySize, SizeCount};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
+use crate::model::units::show_age;
 use crate::output::cgroups::{Answer, CgroupLine, Verdict};
 use crate::output::change::{Change, changes};
 use crate::output::policies::PolicyLine;
@@ -67,8 +70,13 @@ struct Decision {
     rule: Option<Rule>,
     /// A folio has to fit so many times into the room; null: nobody looked at it.
     room_factor: Option<u32>,
+    /// `CLOCK_MONOTONIC`, milliseconds: since when this is what the programs found; null: nothing
+    /// is kept of the cgroup, or the next sample will be the first to find it.
+    since_ms: Option<u64>,
     asked: u64,
     narrowed: BTreeMap<&'static str, u64>,
+    /// Both by the largest size that was possible.
+    by_size: Vec<SizeCount>,
 }
 
 impl Decides {
@@ -82,12 +90,17 @@ impl Decides {
                 orders: decided.orders & sizes.orders,
                 rule: Rule::of(decided.rule),
                 room_factor: (decided.room_factor != 0).then_some(decided.room_factor),
-                asked: verdict.explained.asked[reason as usize],
+                since_ms: match verdict.explained.since_ns[reason as usize] {
+                    0 => None,
+                    ns => Some(ns / 1_000_000),
+                },
+                asked: counts::asked(&verdict.explained, reason),
                 narrowed: Rule::ALL
                     .into_iter()
                     .map(|rule| (rule.name(), narrowed[rule as usize]))
                     .filter(|(_, count)| *count != 0)
                     .collect(),
+                by_size: BySize::of(&verdict.explained, reason).named(sizes),
             }
         };
         Decides {
@@ -103,7 +116,10 @@ impl Decides {
     }
 
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
-        let head = ["REASON", "ALLOWED", "RULE", "REQUESTS", "NARROWED", "BY"];
+        let head = [
+            "REASON", "ALLOWED", "RULE", "SINCE", "REQUESTS", "NARROWED", "BY",
+        ];
+        let now = now_ms();
         let mut rows = vec![head.map(str::to_owned)];
         for reason in Reason::ALL {
             let Some(decision) = self.decisions.get(reason.name()) else {
@@ -118,12 +134,17 @@ impl Decides {
                 reason.name().to_owned(),
                 decision.allowed.clone(),
                 decision.rule.map_or("-", Rule::name).to_owned(),
+                decision.since_ms.map_or_else(
+                    || "-".to_owned(),
+                    |since| show_age(now.saturating_sub(since) / 1000),
+                ),
                 decision.asked.to_string(),
                 decision.narrowed.values().sum::<u64>().to_string(),
                 by.join(", "),
             ]);
         }
-        table::print(&rows, &(3..5), out)?;
+        table::print(&rows, &(3..6), out)?;
+        self.sizes(out)?;
         if !self.kept {
             writeln!(
                 out,
@@ -134,6 +155,30 @@ impl Decides {
             writeln!(out, "{reason}\n    {}", change.text)?;
         }
         Ok(())
+    }
+}
+
+impl Decides {
+    /// What was counted by size, if anything was.
+    fn sizes(&self, out: &mut impl Write) -> io::Result<()> {
+        let head = ["REASON", "SIZE", "ASKED", "ALLOWED", "DENIED"];
+        let mut rows = vec![head.map(str::to_owned)];
+        for reason in Reason::ALL {
+            let decision = self.decisions.get(reason.name());
+            for one in decision.map(|d| d.by_size.as_slice()).unwrap_or_default() {
+                rows.push([
+                    reason.name().to_owned(),
+                    one.size.clone(),
+                    one.count.asked.to_string(),
+                    one.count.allowed.to_string(),
+                    one.count.denied.to_string(),
+                ]);
+            }
+        }
+        match rows.len() {
+            1 => Ok(()),
+            _ => table::print(&rows, &(1..5), out),
+        }
     }
 }
 
@@ -234,7 +279,10 @@ mod tests {
     fn report() -> Report {
         let dir = tempfile::tempdir().unwrap();
         let mut verdict = verdict(0x4, 0x4, RuleNumber::MTHP_ROOM);
-        verdict.explained.asked[Reason::Fault as usize] = 7;
+        verdict.explained.allowed[Reason::Fault as usize][2] = 4;
+        verdict.explained.denied[Reason::Fault as usize][2] = 3;
+        // In the future: whatever the clock shows, no time has passed.
+        verdict.explained.since_ns[Reason::Fault as usize] = u64::MAX;
         verdict.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = 3;
         let decides = Decides::of(&verdict, &X86);
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
@@ -261,11 +309,15 @@ mod tests {
         let row = |name: &str| *lines.iter().find(|l| l.starts_with(name)).unwrap();
         assert_eq!(
             row("fault"),
-            "fault       16K-max  room         7         3  room 3"
+            "fault       16K-max  room     0s         7         3  room 3"
+        );
+        assert!(
+            lines.contains(&"fault    64K      7        4       3"),
+            "{lines:#?}"
         );
         assert_eq!(
             row("collapse"),
-            "collapse    all      -            0         0"
+            "collapse    all      -         -         0         0"
         );
         assert_eq!(
             row("room: "),
@@ -287,7 +339,8 @@ mod tests {
         let fault = &answer["policies"][0]["decides"]["decisions"]["fault"];
         let wanted = serde_json::json!({
             "allowed": "16K-max", "orders": 4, "rule": "room", "room_factor": 1024,
-            "asked": 7, "narrowed": {"room": 3},
+            "since_ms": u64::MAX / 1_000_000, "asked": 7, "narrowed": {"room": 3},
+            "by_size": [{"size": "64K", "asked": 7, "allowed": 4, "denied": 3}],
         });
         assert_eq!(*fault, wanted);
         assert_eq!(answer["policies"][1]["decides"], serde_json::Value::Null);

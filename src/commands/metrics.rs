@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::cli::OptionsArgs;
 use crate::errors::{Error, Result};
+use crate::model::abi::SIZES;
 use crate::model::metrics::{LEAST_SERIES, METRICS, MOST_CGROUPS, MOST_SERIES, NARROWED};
 use crate::output::print;
 
@@ -65,9 +66,10 @@ fn page() -> String {
          [Operations](operations.md#metrics) has the addresses, and how to scrape. Reasons, rules and cgroups have the\n\
          names that [`status`](use.md#status) gives them. Only cgroups that have asked for a folio are served, and of\n\
          those the {MOST_CGROUPS} that have asked the most. The counters of a cgroup end with it, and begin anew with the\n\
-         policy. They are not atomic: on several processors a few counts can be lost.\n\n\
-         A cgroup is {LEAST_SERIES} to {MOST_SERIES} series: {LEAST_SERIES}, one each for room and memory where they count, and one of\n\
-         `{}` for each pair of reason and rule that has narrowed. {MOST_CGROUPS} cgroups are {} at most.\n\n\
+         policy. They are exact.\n\n\
+         A cgroup is {LEAST_SERIES} to {MOST_SERIES} series: {LEAST_SERIES}, one each for room and memory where they count, one of\n\
+         `{}` for each pair of reason and rule that has narrowed, and two for each further\n\
+         size that a reason has asked for, of at most {SIZES}. {MOST_CGROUPS} cgroups are {} at most.\n\n\
          | metric | type | labels | what it is |\n|---|---|---|---|\n{}",
         NARROWED.name(),
         MOST_CGROUPS * MOST_SERIES,

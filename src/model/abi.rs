@@ -36,6 +36,10 @@ pub const NO_CAP: u32 = 63;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 
+/// `MTHP_NR_SIZES`: sizes that are counted one by one, from that of [`LEAST_ORDER`] on.
+pub const SIZES: usize = 12;
+/// `MTHP_LEAST_ORDER`: the least order of anonymous memory.
+pub const LEAST_ORDER: u32 = 2;
 /// `MTHP_PROFILES`: policies that one attachment serves at a time.
 pub const PROFILES: usize = 64;
 
@@ -148,11 +152,14 @@ mod tests {
             "#define MTHP_NO_LIMIT\t(~0ULL)\n",
             "#define MTHP_NO_CAP\t63u\n",
             "#define MTHP_PROFILES\t64\n",
+            "#define MTHP_LEAST_ORDER\t2\n",
+            "#define MTHP_NR_SIZES\t\t12\n",
         ] {
             assert!(header.contains(line), "{line}");
         }
         assert_eq!((ALL_ORDERS, NO_LIMIT), (!1, !0));
         assert_eq!((NO_CAP, PROFILES), (63, 64));
+        assert_eq!((LEAST_ORDER, SIZES), (2, 12));
     }
 
     /// Each member with its place, and each number that has a name.
@@ -201,7 +208,7 @@ mod tests {
     fn a_layout_has_its_number() {
         let layout = layout();
         assert!(layout.contains("mthp_tunables.rules 44\n"), "{layout}");
-        let written = (12, 0xabe1_73e1_6fbe_5262);
+        let written = (15, 0xce1e_fe22_9362_9bb0);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,

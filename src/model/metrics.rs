@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The metrics that `run --metrics` serves: one table, by which they are written and documented.
 
+use super::abi::SIZES;
 use super::reason::Reason;
 use super::rule::Rule;
 
@@ -59,11 +60,12 @@ pub const PREFIX: &str = "mthp_ext";
 /// Cgroups that are served at most: those that have asked the most.
 pub const MOST_CGROUPS: usize = 1000;
 
-/// Series of a cgroup at least: requests and the largest folio by reason, and pressure.
-pub const LEAST_SERIES: usize = 2 * Reason::ALL.len() + 1;
+/// Series of a cgroup at least: requests and the largest folio by reason, pressure, and both
+/// counters of one size.
+pub const LEAST_SERIES: usize = 2 * Reason::ALL.len() + 1 + 2;
 
-/// And at most: room, memory, and each rule that has narrowed for each reason.
-pub const MOST_SERIES: usize = LEAST_SERIES + 2 + Reason::ALL.len() * Rule::ALL.len();
+/// And at most: room, memory, and for each reason each rule that has narrowed, and each size.
+pub const MOST_SERIES: usize = LEAST_SERIES + Reason::ALL.len() * (Rule::ALL.len() + 2 * SIZES);
 
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]
@@ -125,8 +127,12 @@ metrics! {
         "Cgroups that have asked and are not served, as others have asked more";
     REQUESTS: "requests", Counter, None, ["cgroup", "reason"],
         "Requests for a folio that the policy decided";
+    OF_SIZE: "size_requests", Counter, None, ["cgroup", "reason", "size"],
+        "The same by the largest size that was possible; absent where there was none";
+    DENIED: "size_denied", Counter, None, ["cgroup", "reason", "size"],
+        "Those of them that did not get that size; the others did";
     NARROWED: "narrowed", Counter, None, ["cgroup", "reason", "rule"],
-        "Those of them from which a rule took a size away";
+        "Requests from which a rule took a size away";
     ALLOWED: "allowed_largest", Gauge, Some(Unit::Bytes), ["cgroup", "reason"],
         "The largest folio that a request gets now; the size of a base page: no large ones";
     PRESSURE: "pressure", Gauge, None, ["cgroup"],

@@ -5,6 +5,7 @@ pub mod abi;
 pub mod baseline;
 pub mod caps;
 pub mod config;
+pub mod counts;
 pub mod metrics;
 pub mod options;
 pub mod orders;

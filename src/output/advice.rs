@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::model::abi::Explained;
+use crate::model::counts;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::Rule;
 use crate::model::units::{show_age, show_size};
@@ -58,7 +59,7 @@ impl Found {
         });
         Found {
             cgroup,
-            asked: ByReason(explained.asked),
+            asked: ByReason::new(|reason| counts::asked(explained, reason)),
             narrowed: ByReason::new(|reason| explained.narrowed[reason as usize].iter().sum()),
             by_rule: by_rule.filter(|(_, count)| *count != 0).collect(),
             spared_bytes: ByReason::new(|r| explained.spared_pages[r as usize] << page_shift),
@@ -284,7 +285,7 @@ mod tests {
     fn found(cgroup: &str, counts: &[(Reason, Option<Rule>, u64, u64)]) -> Found {
         let mut explained = Explained::default();
         for (reason, rule, times, pages) in counts {
-            explained.asked[*reason as usize] += times;
+            explained.allowed[*reason as usize][0] += times;
             if let Some(rule) = rule {
                 explained.narrowed[*reason as usize][*rule as usize] += times;
                 explained.spared_pages[*reason as usize] += pages;

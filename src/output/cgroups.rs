@@ -12,6 +12,7 @@ use crate::kernel::attached::Attached;
 use crate::kernel::cgroup::{self, Names};
 use crate::kernel::neighbours;
 use crate::model::abi::{self, Explained, NO_LIMIT, Tunables};
+use crate::model::counts::{self, BySize, SizeCount};
 use crate::model::orders::Sizes;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::Rule;
@@ -65,6 +66,10 @@ pub struct CgroupLine {
     pub asked: BTreeMap<&'static str, u64>,
     /// Those that they narrowed, by reason and by the rule that did.
     pub narrowed: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    /// Both by reason and by the largest size that was possible.
+    by_size: BTreeMap<&'static str, Vec<SizeCount>>,
+    #[serde(skip)]
+    counted: ByReason<BySize>,
 }
 
 /// What one policy says about one cgroup.
@@ -163,6 +168,8 @@ impl CgroupLine {
             huge: neighbours::Group::read(dir),
             asked: BTreeMap::new(),
             narrowed: BTreeMap::new(),
+            by_size: BTreeMap::new(),
+            counted: ByReason::new(|_| BySize::default()),
         }
     }
 
@@ -233,13 +240,15 @@ impl CgroupLine {
             self.hold_windows = now.hold;
             self.calm_windows = now.calm;
         }
-        self.count(&verdict.explained);
+        self.count(&verdict.explained, sizes);
     }
 
-    fn count(&mut self, explained: &Explained) {
+    fn count(&mut self, explained: &Explained, sizes: &Sizes) {
         for reason in Reason::ALL {
-            let asked = explained.asked[reason as usize];
-            *self.asked.entry(reason.name()).or_default() += asked;
+            *self.asked.entry(reason.name()).or_default() += counts::asked(explained, reason);
+            self.counted[reason].add(explained, reason);
+            let named = self.counted[reason].named(sizes);
+            self.by_size.insert(reason.name(), named);
             for rule in Rule::ALL {
                 let count = explained.narrowed[reason as usize][rule as usize];
                 if count != 0 {
@@ -431,13 +440,17 @@ pub mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
         let mut one = verdict(!1, !1, RuleNumber::MTHP_NONE);
-        one.explained.asked[Reason::Fault as usize] = 7;
+        one.explained.allowed[Reason::Fault as usize][2] = 4;
+        one.explained.denied[Reason::Fault as usize][2] = 3;
         one.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = 3;
         line.add(&one, &X86);
         line.add(&one, &X86);
         assert_eq!((line.asked["fault"], line.narrowed_total()), (14, 6));
         assert_eq!(line.narrowed["fault"]["room"], 6);
         assert!(!line.narrowed.contains_key("swapin"));
+        let json = serde_json::to_value(&line).unwrap();
+        let wanted = serde_json::json!([{"size": "64K", "asked": 14, "allowed": 8, "denied": 6}]);
+        assert_eq!(json["by_size"]["fault"], wanted);
     }
 
     /// One cgroup of an attachment may have another policy than the others.

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::abi::{self, Explained, NO_LIMIT};
+use crate::model::counts::{self, BySize};
 use crate::model::metrics::{self, Kind, MOST_CGROUPS, Metric, PREFIX};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
@@ -74,7 +75,8 @@ impl fmt::Debug for Cgroups {
 
 /// Requests of all reasons.
 fn asked(explained: &Explained) -> u64 {
-    explained.asked.iter().sum()
+    let each = Reason::ALL.into_iter();
+    each.map(|reason| counts::asked(explained, reason)).sum()
 }
 
 impl Cgroups {
@@ -193,7 +195,15 @@ fn of_cgroup(
     for reason in Reason::ALL {
         let (at, word) = (reason as usize, reason.name());
         if metric == metrics::REQUESTS {
-            out.add(&[name, word], explained.asked[at])?;
+            out.add(&[name, word], counts::asked(explained, reason))?;
+        } else if metric == metrics::OF_SIZE || metric == metrics::DENIED {
+            for one in BySize::of(explained, reason).named(sizes) {
+                let count = match metric == metrics::DENIED {
+                    true => one.count.denied,
+                    false => one.count.asked,
+                };
+                out.add(&[name, word, &one.size], count)?;
+            }
         } else if metric == metrics::NARROWED {
             for rule in Rule::ALL {
                 // Counters that have not begun are absent: most cgroups meet one rule or two.
@@ -264,7 +274,8 @@ mod tests {
 
     fn explained(asked: u64) -> Explained {
         let mut explained = Explained::default();
-        explained.asked[Reason::Fault as usize] = asked;
+        explained.allowed[Reason::Fault as usize][2] = asked - asked / 2;
+        explained.denied[Reason::Fault as usize][2] = asked / 2;
         explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = asked / 2;
         explained.now.room_bytes = NO_LIMIT;
         for reason in Reason::ALL {
@@ -395,6 +406,9 @@ mod tests {
         let is = |metric: &Metric, labels: &[&str]| value(&samples, metric, labels);
         assert_eq!(is(metrics::REQUESTS, &["/db", "fault"]), Some(7.0));
         assert_eq!(is(metrics::REQUESTS, &["/db", "reclaim"]), Some(0.0));
+        assert_eq!(is(metrics::OF_SIZE, &["/db", "fault", "64K"]), Some(7.0));
+        assert_eq!(is(metrics::DENIED, &["/db", "fault", "64K"]), Some(3.0));
+        assert_eq!(is(metrics::DENIED, &["/db", "fault", "2M"]), None);
         assert_eq!(is(metrics::NARROWED, &["/db", "fault", "room"]), Some(3.0));
         assert_eq!(is(metrics::NARROWED, &["/db", "fault", "cap"]), None);
         assert_eq!(is(metrics::ALLOWED, &["/db", "fault"]), Some(65536.0));
@@ -454,8 +468,12 @@ mod tests {
         };
         let mut full = explained(7);
         full.narrowed = Default::default();
+        full.allowed = Default::default();
+        full.denied = Default::default();
+        full.allowed[Reason::Fault as usize][0] = 7;
         assert_eq!(series(full), metrics::LEAST_SERIES);
         for reason in Reason::ALL {
+            full.allowed[reason as usize].fill(1);
             for rule in Rule::ALL {
                 full.narrowed[reason as usize][rule as usize] = 1;
             }

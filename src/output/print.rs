@@ -31,7 +31,7 @@ pub fn print<T: Serialize>(
 #[cfg(test)]
 pub fn undocumented(answer: &serde_json::Value) -> Vec<String> {
     /// What these have inside is told elsewhere: options, reasons, files of the kernel.
-    const LEAVES: [&str; 10] = [
+    const LEAVES: [&str; 11] = [
         "decisions",
         "settings",
         "options",
@@ -39,6 +39,7 @@ pub fn undocumented(answer: &serde_json::Value) -> Vec<String> {
         "asked",
         "narrowed",
         "by_rule",
+        "by_size",
         "spared_bytes",
         "neighbours",
         "features",

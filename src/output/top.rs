@@ -455,7 +455,7 @@ mod tests {
         verdict.explained.now.room_bytes = room;
         verdict.explained.now.seen = 1;
         verdict.explained.now.stall_ns = 7_000_000;
-        verdict.explained.asked[Reason::Fault as usize] = asked;
+        verdict.explained.allowed[Reason::Fault as usize][0] = asked;
         verdict.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = asked / 2;
         line.add(&verdict, &X86);
         line

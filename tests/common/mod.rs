@@ -176,6 +176,19 @@ fn sizes() -> Vec<PathBuf> {
         .collect()
 }
 
+/// Other sizes than these, in KiB, are off for as long as the guard lives.
+pub fn sizes_on(kib: &[u64]) -> Vec<Setting> {
+    let others = sizes().into_iter().filter(|size| {
+        let name = size.file_name().unwrap().to_string_lossy().into_owned();
+        !kib.iter().any(|kib| name == format!("hugepages-{kib}kB"))
+    });
+    let off = |size: PathBuf| {
+        let file = size.join("enabled").to_string_lossy().into_owned();
+        Setting::of(file, "never", "inherit")
+    };
+    others.map(off).collect()
+}
+
 /// A counter of one size since boot, e.g. `anon_fault_alloc`.
 pub fn count(kib: u64, counter: &str) -> u64 {
     read(format!("{THP}/hugepages-{kib}kB/stats/{counter}"))

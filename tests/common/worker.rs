@@ -29,6 +29,7 @@ enum Order {
     Zeroes,
     Resident,
     ReadFile,
+    Churn,
 }
 
 /// `madvise` values the libc crate may not have.
@@ -146,6 +147,13 @@ impl Worker {
         assert_eq!(self.ask(Order::ReadFile, bytes), 0);
     }
 
+    /// Fills and empties 1 MiB so many times, without waiting; `finish` waits.  For each 64 KiB
+    /// there are two page faults, of its first page and of one in its second 16 KiB.
+    pub fn churn_start(&mut self, times: u64) {
+        self.map(1 << 20);
+        self.send(Order::Churn, times);
+    }
+
     /// Maps and touches.
     pub fn fill(&mut self, bytes: u64) {
         self.map(bytes);
@@ -213,6 +221,8 @@ fn serve(mut orders: UnixStream) {
             region.zero_pages()
         } else if order == Order::Resident as u64 {
             region.smaps("Rss:")
+        } else if order == Order::Churn as u64 {
+            region.churn(value)
         } else if order == Order::ReadFile as u64 {
             read_disk(value)
         } else {
@@ -270,6 +280,21 @@ impl Region {
             unsafe { std::ptr::write_volatile((self.start + at) as *mut u8, 1) };
         }
         self.touched = end;
+        0
+    }
+
+    fn churn(&self, times: u64) -> u64 {
+        for _ in 0..times {
+            for at in (0..self.len).step_by(64 << 10) {
+                for page in [at, at + (16 << 10)] {
+                    // SAFETY: inside the mapping, which nothing else refers to.
+                    unsafe { std::ptr::write_volatile((self.start + page) as *mut u8, 1) };
+                }
+            }
+            if self.advise(libc::MADV_DONTNEED as u64) != 0 {
+                return 1;
+            }
+        }
         0
     }
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the programs count of a cgroup: requests, and those that were denied their size.
+
+use serde::Serialize;
+
+use super::abi::{Explained, LEAST_ORDER, SIZES};
+use super::orders::Sizes;
+use super::reason::Reason;
+
+/// Requests whose largest size that was possible is this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// All of them.
+    pub asked: u64,
+    /// Those that could have it.
+    pub allowed: u64,
+    /// Those that could not, and got a smaller one.
+    pub denied: u64,
+}
+
+impl Count {
+    fn of(allowed: u64, denied: u64) -> Self {
+        Count {
+            asked: allowed + denied,
+            allowed,
+            denied,
+        }
+    }
+
+    /// And those of another policy.
+    fn add(&mut self, other: Count) {
+        *self = Count::of(self.allowed + other.allowed, self.denied + other.denied);
+    }
+}
+
+/// Requests for a reason, of all sizes.
+pub fn asked(explained: &Explained, reason: Reason) -> u64 {
+    let each = |counts: &[u64]| counts.iter().sum::<u64>();
+    each(&explained.allowed[reason as usize]) + each(&explained.denied[reason as usize])
+}
+
+/// The counts of a reason by size, the smallest one first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BySize([Count; SIZES]);
+
+/// One of them.
+#[derive(Debug, Serialize)]
+pub struct SizeCount {
+    /// Its name: `64K`.
+    pub size: String,
+    #[serde(flatten)]
+    #[allow(missing_docs, reason = "has its own")]
+    pub count: Count,
+}
+
+impl BySize {
+    /// Those of one policy.
+    pub fn of(explained: &Explained, reason: Reason) -> Self {
+        let mut all = Self::default();
+        all.add(explained, reason);
+        all
+    }
+
+    /// Takes in what one more policy has counted.
+    pub fn add(&mut self, explained: &Explained, reason: Reason) {
+        let (allowed, denied) = (
+            explained.allowed[reason as usize],
+            explained.denied[reason as usize],
+        );
+        for (place, count) in self.0.iter_mut().enumerate() {
+            count.add(Count::of(allowed[place], denied[place]));
+        }
+    }
+
+    /// Those that there were requests for.
+    pub fn named(&self, sizes: &Sizes) -> Vec<SizeCount> {
+        let counts = (LEAST_ORDER..).zip(self.0);
+        let asked = counts.filter(|(_, count)| count.asked != 0);
+        let named = asked.map(|(order, count)| SizeCount {
+            size: sizes.name(order),
+            count,
+        });
+        named.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: Sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+
+    #[test]
+    fn counts_of_policies_are_added_size_by_size() {
+        let mut explained = Explained::default();
+        let fault = Reason::Fault as usize;
+        (explained.allowed[fault][2], explained.denied[fault][2]) = (4, 3);
+        explained.allowed[fault][7] = 1;
+        let mut all = BySize::default();
+        all.add(&explained, Reason::Fault);
+        all.add(&explained, Reason::Fault);
+        all.add(&explained, Reason::Swapin);
+        let named = serde_json::to_value(all.named(&X86)).unwrap();
+        let wanted = serde_json::json!([
+            {"size": "64K", "asked": 14, "allowed": 8, "denied": 6},
+            {"size": "2M", "asked": 2, "allowed": 2, "denied": 0},
+        ]);
+        assert_eq!(named, wanted);
+        assert_eq!(asked(&explained, Reason::Fault), 8);
+    }
+}
