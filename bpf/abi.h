@@ -73,6 +73,7 @@ enum mthp_own {
 	MTHP_OWN_NOTHING = 0,
 	MTHP_OWN_FILE = 1,		/* the policy's file */
 	MTHP_OWN_OBJECT = 2,		/* the BPF object */
+	MTHP_OWN_XATTR = 4,		/* the cgroup says it itself: user.mthp_ext */
 };
 
 /* Set by mthp_ext before load and constant from then on: what holds for every profile. */

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use thiserror::Error;
 
+use crate::model::config::XATTR;
 use crate::model::shown;
 
 /// Result of everything that can end the program.
@@ -152,6 +153,21 @@ pub enum Error {
     NotWritable {
         /// The cgroup.
         path: PathBuf,
+    },
+
+    /// A cgroup's override of its own may not be written.
+    #[error(
+        "{}: {}: {source}. It takes the right to write this directory, which root has, and the owner \
+         of a delegated cgroup; /sys/fs/cgroup is mounted read-only in most containers: \
+         run it as one of them, through a writable mount.",
+        shown::path(path),
+        XATTR
+    )]
+    XattrNotWritable {
+        /// The cgroup.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
     },
 
     /// Pressure stall information is off.
@@ -349,7 +365,8 @@ impl Error {
             Error::NotCgroup2 { .. } | Error::NoSuchCgroup { .. } => 3,
             Error::NoPrivilege { .. }
             | Error::NotWritable { .. }
-            | Error::SettingsNotWritable { .. } => 4,
+            | Error::SettingsNotWritable { .. }
+            | Error::XattrNotWritable { .. } => 4,
             Error::NoHook { .. } | Error::ForeignHook { .. } => 5,
             Error::NoPsi { .. } => 6,
             Error::NoMemoryController { .. } => 7,
@@ -465,6 +482,10 @@ mod tests {
             Error::NoBpffs { path: path.clone() },
             Error::SettingsDiffer { count: 1 },
             Error::SettingsNotWritable {
+                path: path.clone(),
+                source: io(),
+            },
+            Error::XattrNotWritable {
                 path: path.clone(),
                 source: io(),
             },

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{
-    advise, config, detach, events, explain, metrics, options, policies, reload, run, settings,
-    status, support, top,
+    advise, config, detach, events, explain, metrics, options, policies, reload, run, set,
+    settings, status, support, top,
 };
 
 fn main() -> ExitCode {
@@ -15,6 +15,8 @@ fn main() -> ExitCode {
         Command::Detach(args) => detach::main(&args).map(|()| 0),
         Command::Advise(args) => advise::main(args.json).map(|()| 0),
         Command::Reload(args) => reload::main(&args).map(|()| 0),
+        Command::Set(args) => set::set(&args).map(|()| 0),
+        Command::Unset(args) => set::unset(&args).map(|()| 0),
         Command::Status(args) => status::main(&args).map(|()| 0),
         Command::Explain(args) => explain::main(&args).map(|()| 0),
         Command::Events(args) => events::main(&args).map(|()| 0),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The configuration of a running policy: gives cgroups the profiles of their overrides, those
-//! made later too, and takes a new configuration over while requests go on.
+//! made later too, and takes a new configuration over while requests go on.  Overrides are those
+//! of the configuration, and those that cgroups have of their own.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -8,12 +9,14 @@ use std::path::{Path, PathBuf};
 
 use super::cli::Directory;
 use super::config;
+use super::xattrs::{Change, Ground, Xattrs};
 use crate::errors::{Context, Error, Result};
 use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::load::Loaded;
 use crate::kernel::process;
-use crate::model::abi::{Bind, Load, Tunables};
-use crate::model::config::Problem;
+use crate::kernel::xattr::{self, Xattr};
+use crate::model::abi::{Bind, Load, PROFILES, Tunables};
+use crate::model::config::{Problem, XATTR};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
@@ -23,6 +26,15 @@ use crate::model::rule::{Rule, Rules};
 
 /// Cgroups that have gone are forgotten once there may be this many of them.
 const GONE: usize = 1024;
+
+/// Which cgroups are asked for what they say for themselves.
+#[derive(Clone, Copy)]
+enum Asked {
+    All,
+    New,
+    /// Whatever they say, it does not count.
+    None,
+}
 
 /// A configuration at work.
 pub struct Assigner {
@@ -37,8 +49,16 @@ pub struct Assigner {
     ids: Vec<u32>,
     /// What cgroups were assigned.
     assigned: HashMap<u64, u32>,
+    /// What cgroups have of their own.
+    xattrs: Xattrs,
+    /// Changes of that nobody has heard of yet.
+    changes: Vec<Change>,
+    /// Cgroups that were asked for it.
+    seen: HashSet<u64>,
     /// Those of them when all were last looked at.
     looked_at: usize,
+    /// Not all profiles are written yet.
+    unwritten: bool,
     /// The programs can have these rules and no others.
     rules: Rules,
     /// And what these bind besides.
@@ -84,7 +104,11 @@ impl Assigner {
             profiles,
             ids,
             assigned: HashMap::new(),
+            xattrs: Xattrs::default(),
+            changes: Vec::new(),
+            seen: HashSet::new(),
             looked_at: 0,
+            unwritten: false,
             problems,
         })
     }
@@ -118,8 +142,70 @@ impl Assigner {
         }
     }
 
+    /// Takes in what a cgroup says for itself.  True if that has changed.
+    fn look(&mut self, path: &Path, id: u64) -> bool {
+        let found = xattr::read(path);
+        self.seen.insert(id);
+        self.take(path, id, found)
+    }
+
+    fn take(&mut self, path: &Path, id: u64, found: Option<Xattr>) -> bool {
+        // As nearly all do.
+        if found.is_none() && self.xattrs.text(path).is_none() {
+            return false;
+        }
+        let ground = Ground {
+            plan: &self.plan,
+            directory: &self.directory,
+            sizes: &self.sizes,
+            root: &self.root,
+        };
+        let mut held = HashSet::new();
+        if self.profiles.iter().count() == PROFILES {
+            self.xattrs.forget_unused();
+            held.extend(self.ids.iter().chain(self.assigned.values()));
+            held.extend(self.xattrs.profiles());
+        }
+        let (profiles, unwritten) = (&mut self.profiles, &mut self.unwritten);
+        let (rules, bind, takes_back) = (self.rules.0, self.bind, self.takes_back);
+        let mut place = |wanted: &Tunables| {
+            if wanted.rules & !rules != 0 {
+                return Err("it has rules that need PSI, which was off at the start".to_owned());
+            }
+            if wanted.bind.0 & !bind != 0 {
+                return Err(
+                    "it binds what no policy of the configuration did at the start: use bind \
+                     there, and restart mthp_ext"
+                        .to_owned(),
+                );
+            }
+            let wanted = [Tunables { takes_back, ..*wanted }];
+            *unwritten = true;
+            let ids = profiles.add(&wanted).or_else(|| {
+                profiles.keep(&held);
+                profiles.add(&wanted)
+            });
+            match ids.as_deref() {
+                Some([id]) => Ok(*id),
+                _ => Err(format!("all {PROFILES} places for policies are taken: use fewer")),
+            }
+        };
+        let change = self.xattrs.take(path, id, found, ground, &mut place);
+        let changed = change.is_some();
+        self.changes.extend(change);
+        changed
+    }
+
+    /// What cgroups have come to say since it was asked last.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
     /// The profile that a cgroup is to be assigned; 0: none.
     fn wanted(&self, path: &Path) -> u32 {
+        if let Some(id) = self.xattrs.profile(path) {
+            return id;
+        }
         let Ok(relative) = path.strip_prefix(&self.root.mount) else {
             return 0;
         };
@@ -130,29 +216,60 @@ impl Assigner {
         }
     }
 
-    /// Looks at every cgroup.
+    /// Looks at every cgroup, and at what each says for itself.
     ///
     /// # Errors
     /// If the kernel refuses an assignment.
     pub fn assign_all(&mut self, loaded: &Loaded) -> Result<()> {
+        self.visit(loaded, Asked::All)
+    }
+
+    /// Looks at every cgroup, and at what some of them say for themselves.
+    fn visit(&mut self, loaded: &Loaded, asked: Asked) -> Result<()> {
         let mut found = Vec::new();
-        cgroup::walk(&self.root.path, &mut |path, id| {
+        let root = self.root.path.clone();
+        // Those above come first.
+        cgroup::walk(&root, &mut |path, id| {
+            match asked {
+                Asked::All => drop(self.look(path, id)),
+                Asked::New if !self.seen.contains(&id) => drop(self.look(path, id)),
+                Asked::New => {}
+                Asked::None => drop(self.take(path, id, None)),
+            }
             found.push((id, self.wanted(path)));
         });
+        self.write(loaded)?;
         let there: HashSet<u64> = found.iter().map(|(id, _)| *id).collect();
         self.assigned.retain(|id, _| there.contains(id));
+        self.xattrs.keep(|id| there.contains(&id));
         for (id, wanted) in found {
-            let before = self.assigned.get(&id).copied().unwrap_or_default();
-            if before == wanted {
-                continue;
-            }
-            // At once, so that an error later leaves what is true.
-            match assign(loaded, id, wanted)? && wanted != 0 {
-                true => self.assigned.insert(id, wanted),
-                false => self.assigned.remove(&id),
-            };
+            self.settle(loaded, id, wanted)?;
         }
-        self.looked_at = self.assigned.len();
+        self.seen = there;
+        self.looked_at = self.seen.len();
+        Ok(())
+    }
+
+    /// Gives a cgroup its profile, if it has another one.
+    fn settle(&mut self, loaded: &Loaded, id: u64, wanted: u32) -> Result<()> {
+        let before = self.assigned.get(&id).copied().unwrap_or_default();
+        if before == wanted {
+            return Ok(());
+        }
+        // At once, so that an error later leaves what is true.
+        match assign(loaded, id, wanted)? && wanted != 0 {
+            true => self.assigned.insert(id, wanted),
+            false => self.assigned.remove(&id),
+        };
+        Ok(())
+    }
+
+    /// Hands new profiles over before anybody gets them.
+    fn write(&mut self, loaded: &Loaded) -> Result<()> {
+        if self.unwritten {
+            set_profiles(loaded, &self.profiles)?;
+            self.unwritten = false;
+        }
         Ok(())
     }
 
@@ -167,27 +284,63 @@ impl Assigner {
                 Ok(path) => path,
                 // A service without that right looks at all of them.
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                    return self.assign_all(loaded);
+                    return self.visit(loaded, Asked::New);
                 }
                 // It has gone.
                 Err(_) => continue,
             };
-            let mut line: Vec<&Path> = path.ancestors().collect();
-            line.retain(|path| path.starts_with(&self.root.path));
-            for path in line.into_iter().rev() {
-                let wanted = self.wanted(path);
-                let Some(id) = (wanted != 0).then(|| cgroup::id_of(path)).flatten() else {
-                    continue;
-                };
-                if self.assigned.get(&id) != Some(&wanted) && assign(loaded, id, wanted)? {
-                    self.assigned.insert(id, wanted);
-                }
-            }
+            self.look_along(loaded, &path)?;
         }
-        if self.assigned.len() > 2 * self.looked_at + GONE {
-            self.assign_all(loaded)?;
+        if self.seen.len() > 2 * self.looked_at + GONE {
+            self.visit(loaded, Asked::New)?;
         }
         Ok(())
+    }
+
+    /// Looks at a cgroup and those above it, as far as they are new.
+    fn look_along(&mut self, loaded: &Loaded, path: &Path) -> Result<()> {
+        let root = self.root.path.clone();
+        let mut line: Vec<&Path> = path.ancestors().collect();
+        // The root itself was there before all others.
+        line.retain(|path| path.starts_with(&root) && *path != root);
+        for path in line.into_iter().rev() {
+            let Some(id) = cgroup::id_of(path) else {
+                continue;
+            };
+            if !self.seen.contains(&id) && self.look(path, id) && self.xattrs.any_below(path) {
+                // What they say builds on this.
+                return self.visit(loaded, Asked::All);
+            }
+            let wanted = self.wanted(path);
+            self.write(loaded)?;
+            self.settle(loaded, id, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// A cgroup has come to say something else for itself: takes that over.  Returns in words what
+    /// has come of it; `None` if the cgroup is not one of these.
+    ///
+    /// # Errors
+    /// If the kernel refuses an assignment.
+    pub fn asked(&mut self, loaded: &Loaded, path: &Path) -> Result<Option<(bool, String)>> {
+        if !path.starts_with(&self.root.path) {
+            return Ok(None);
+        }
+        let Some(id) = cgroup::id_of(path) else {
+            return Ok(None);
+        };
+        if path == self.root.path {
+            self.visit(loaded, Asked::All)?;
+        } else {
+            self.seen.remove(&id);
+            self.look_along(loaded, path)?;
+        }
+        let in_force = self.xattrs.profile(path).is_some();
+        Ok(Some(match self.xattrs.text(path) {
+            Some(text) => (in_force, text),
+            None => (true, format!("it has no {XATTR}")),
+        }))
     }
 
     /// Takes over what the files say by now.  New policies get slots that nobody has, cgroups
@@ -218,25 +371,38 @@ impl Assigner {
             ));
         }
         let mut profiles = self.profiles.clone();
-        let ids = profiles.add(&all).ok_or_else(|| too_many(&self.file))?;
-        let set = |profiles: &Profiles| {
-            let set = loaded.set_profiles(profiles);
-            set.context(|| "writing the profiles".to_owned())
+        let ids = match profiles.add(&all) {
+            Some(ids) => ids,
+            None => {
+                // What cgroups have of their own gives way, until the configuration has its places.
+                self.visit(loaded, Asked::None)?;
+                profiles = self.profiles.clone();
+                profiles.keep(&self.ids.iter().copied().collect());
+                let ids = profiles.add(&all);
+                if ids.is_none() {
+                    self.assign_all(loaded)?;
+                }
+                self.changes.clear();
+                ids.ok_or_else(|| too_many(&self.file))?
+            }
         };
-        set(&profiles)?;
+        set_profiles(loaded, &profiles)?;
         self.profiles = profiles;
         let plan = std::mem::replace(&mut self.plan, plan);
         let ids = std::mem::replace(&mut self.ids, ids);
+        self.xattrs.forget_made();
         if let Err(error) = self.assign_all(loaded) {
             // Those that have changed over change back, as far as the kernel lets them.
             self.plan = plan;
             self.ids = ids;
+            self.xattrs.forget_made();
             let _ = self.assign_all(loaded);
             return Err(error);
         }
         self.problems = problems;
-        self.profiles.keep(&self.ids);
-        set(&self.profiles)?;
+        let held = self.ids.iter().copied().chain(self.xattrs.profiles());
+        self.profiles.keep(&held.collect());
+        set_profiles(loaded, &self.profiles)?;
         Ok(self.text())
     }
 
@@ -248,12 +414,21 @@ impl Assigner {
             [one] => format!("; left out: {one}"),
             [one, rest @ ..] => format!("; left out: {one}, and {} more", rest.len()),
         };
+        let xattrs = match self.xattrs.in_force() {
+            0 => String::new(),
+            some => format!(" ({some} of them by {XATTR})"),
+        };
         format!(
-            "configuration {} in force: {} overrides, for {own} cgroups{left_out}",
+            "configuration {} in force: {} overrides, for {own} cgroups{xattrs}{left_out}",
             self.file.display(),
             self.plan.overrides.len()
         )
     }
+}
+
+fn set_profiles(loaded: &Loaded, profiles: &Profiles) -> Result<()> {
+    let set = loaded.set_profiles(profiles);
+    set.context(|| "writing the profiles".to_owned())
 }
 
 fn assign(loaded: &Loaded, id: u64, profile: u32) -> Result<bool> {
@@ -268,7 +443,7 @@ fn too_many(file: &Path) -> Error {
         what: format!(
             "it takes more policies than there are places ({} at a time, those that a reload \
              replaces included): use fewer different ones, or restart mthp_ext",
-            crate::model::abi::PROFILES
+            PROFILES
         ),
     }
 }

@@ -63,6 +63,15 @@ pub enum Command {
     /// Have the running daemon read its configuration again, and wait until that is in force or refused
     #[command(after_help = EXIT_CODES)]
     Reload(ReloadArgs),
+    /// Give one cgroup a policy or other values: write its user.mthp_ext, and have daemons take it over
+    ///
+    /// It is for a unit that says for itself what it needs: without --cgroup it is for the unit that
+    /// runs it, as ExecStartPre=. It ends with the cgroup.
+    #[command(after_help = EXIT_CODES)]
+    Set(SetArgs),
+    /// Take away what `set` has written
+    #[command(after_help = EXIT_CODES)]
+    Unset(UnsetArgs),
     /// Show where policies are attached, and what each cgroup may use now and why
     #[command(after_help = EXIT_CODES)]
     Status(StatusArgs),
@@ -168,6 +177,31 @@ pub struct ExplainArgs {
     /// The cgroup: its path as `status` shows it, its directory, or the name of a systemd unit
     #[arg(value_name = "CGROUP")]
     pub cgroup: OsString,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `set`.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// As an override of the configuration: off, policy=NAME, OPTION=VALUE, several of them
+    #[arg(value_name = "VALUE", required = true)]
+    pub words: Vec<String>,
+
+    /// Which, and how it is printed.
+    #[command(flatten)]
+    pub of: UnsetArgs,
+}
+
+/// Options of `unset`.
+#[derive(Debug, Args)]
+pub struct UnsetArgs {
+    /// The cgroup: its path as `status` shows it, its directory, or the name of a systemd unit;
+    /// without it that of this process
+    #[arg(long, value_name = "CGROUP")]
+    pub cgroup: Option<OsString>,
 
     /// Print one JSON object instead of text
     #[arg(long)]

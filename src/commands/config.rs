@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::cli::{self, ConfigArgs, Directory};
+use super::xattrs::{Ground, Made, Xattrs};
 use crate::errors::{Error, Result};
-use crate::kernel::thp;
+use crate::kernel::cgroup::{self, Cgroup, Names};
+use crate::kernel::{thp, xattr};
 use crate::model::abi::Tunables;
-use crate::model::config::{Config, Place, Problem, Spoils};
+use crate::model::config::{Config, Place, Problem, Spoils, XATTR};
 use crate::model::orders::Sizes;
-use crate::model::plan::{self, Plan, Resolved};
+use crate::model::plan::{self, Plan, Planned, Resolved};
 use crate::model::policy::ENDING;
 use crate::output::{print, table};
 
@@ -117,10 +119,12 @@ struct Effective {
 #[derive(Debug, Serialize)]
 struct Shown<'a> {
     /// Null: all that no override matches.
-    cgroups: Option<&'a [String]>,
-    /// Where it is configured; null for the root's.
+    cgroups: Option<Vec<String>>,
+    /// Where it is configured; null for the root's, and for what cgroups say.
     file: Option<&'a Path>,
     line: Option<usize>,
+    /// What the cgroups say for themselves; null: they are patterns.
+    xattr: Option<String>,
     policy: &'a str,
     rules: Vec<&'static str>,
     rules_origin: &'a str,
@@ -143,6 +147,7 @@ fn shown_of<'a>(resolved: &'a Resolved, tunables: &Tunables) -> Shown<'a> {
         cgroups: None,
         file: None,
         line: None,
+        xattr: None,
         policy: &resolved.policy.name,
         rules: resolved.policy.rules.iter().map(|r| r.name()).collect(),
         rules_origin: &resolved.rules_from,
@@ -156,17 +161,91 @@ fn shown_of<'a>(resolved: &'a Resolved, tunables: &Tunables) -> Shown<'a> {
     }
 }
 
-fn configuration<'a>(file: &'a Path, plan: &'a Plan, problems: &'a [Problem]) -> Configuration<'a> {
+/// What cgroups of this host say for themselves.
+struct Said {
+    xattrs: Xattrs,
+    names: Names,
+}
+
+impl Said {
+    /// Of all below `root`; none without it.
+    fn of(root: Option<&Cgroup>, plan: &Plan, directory: &Directory, sizes: &Sizes) -> Self {
+        let mut said = Said {
+            xattrs: Xattrs::default(),
+            names: Names::new(root.map_or(Path::new("/"), |root| &root.mount)),
+        };
+        let Some(root) = root else {
+            return said;
+        };
+        let ground = Ground {
+            plan,
+            directory,
+            sizes,
+            root,
+        };
+        // Nothing is loaded.
+        let mut place = |_: &Tunables| Ok(0);
+        cgroup::walk(&root.path, &mut |path, id| {
+            let found = xattr::read(path);
+            said.xattrs.take(path, id, found, ground, &mut place);
+        });
+        said
+    }
+
+    fn names(&self, paths: &[&Path]) -> Vec<String> {
+        paths.iter().map(|path| self.names.of_path(path)).collect()
+    }
+
+    /// Those in force, with the names of their cgroups.
+    fn in_force(&self) -> Vec<(&Made, &Planned, Vec<String>)> {
+        let each = self.xattrs.each().into_iter();
+        each.filter_map(|(made, paths)| {
+            let (planned, _) = made.result.as_ref().ok()?;
+            Some((made, planned, self.names(&paths)))
+        })
+        .collect()
+    }
+
+    /// Those left out, one for each cgroup.
+    fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (made, paths) in self.xattrs.each() {
+            let of = |path: &&Path| Problem {
+                place: Place {
+                    file: path.to_path_buf(),
+                    line: None,
+                },
+                what: made.text(),
+                spoils: Spoils::Override,
+            };
+            problems.extend(paths.iter().filter(|_| made.result.is_err()).map(of));
+        }
+        problems
+    }
+}
+
+fn configuration<'a>(
+    file: &'a Path,
+    plan: &'a Plan,
+    said: &'a Said,
+    problems: &'a [Problem],
+) -> Configuration<'a> {
     let root = shown_of(&plan.root, &plan.tunables);
     let overrides = plan.overrides.iter().map(|one| Shown {
-        cgroups: Some(&one.patterns),
+        cgroups: Some(one.patterns.clone()),
         file: Some(&one.place.file),
         line: one.place.line,
         ..shown_of(&one.resolved, &one.tunables)
     });
+    let own = said.in_force().into_iter();
+    let own = own.map(|(made, planned, names)| Shown {
+        cgroups: Some(names),
+        xattr: Some(made.xattr.shown()),
+        ..shown_of(&planned.resolved, &planned.tunables)
+    });
     Configuration {
         file,
-        shown: [root].into_iter().chain(overrides).collect(),
+        shown: [root].into_iter().chain(overrides).chain(own).collect(),
         mistakes: mistakes(problems),
     }
 }
@@ -220,12 +299,21 @@ fn policy_text(resolved: &Resolved, tunables: &Tunables, out: &mut impl Write) -
     table::print(&rows, &(0..0), out)
 }
 
-fn text(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+fn text(plan: &Plan, said: &Said, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "every cgroup that no override matches")?;
     policy_text(&plan.root, &plan.tunables, out)?;
     for one in &plan.overrides {
         writeln!(out, "\n{} ({})", one.patterns.join(", "), one.place)?;
         policy_text(&one.resolved, &one.tunables, out)?;
+    }
+    for (made, planned, names) in said.in_force() {
+        let (names, value) = (names.join(", "), made.xattr.shown());
+        let others = match &made.xattr.others {
+            Some(others) => format!("; it may only lower: {others}"),
+            None => String::new(),
+        };
+        writeln!(out, "\n{names} ({XATTR}: {value}{others})")?;
+        policy_text(&planned.resolved, &planned.tunables, out)?;
     }
     Ok(())
 }
@@ -235,14 +323,22 @@ fn text(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// [`Error::Config`] if it cannot be used at all.
 pub fn show(args: &ConfigArgs) -> Result<()> {
-    let file = args.file();
-    let made = plan(file, &args.directory, &thp::sizes_of_this_machine());
-    let (plan, problems) = made.map_err(|problems| unusable(file, &problems))?;
+    let (file, sizes) = (args.file(), thp::sizes_of_this_machine());
+    let made = plan(file, &args.directory, &sizes);
+    let (plan, mut problems) = made.map_err(|problems| unusable(file, &problems))?;
     for problem in &problems {
         eprintln!("mthp_ext: {problem}; left out");
     }
-    let answer = configuration(file, &plan, &problems);
-    print::print(&answer, args.json, |_, out| text(&plan, out))
+    // A configuration can be looked at on any host.
+    let root = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT)).ok();
+    let said = Said::of(root.as_ref(), &plan, &args.directory, &sizes);
+    for problem in said.problems() {
+        let cgroup = said.names.of_path(&problem.place.file);
+        eprintln!("mthp_ext: {cgroup}: {}", problem.what);
+        problems.push(problem);
+    }
+    let answer = configuration(file, &plan, &said, &problems);
+    print::print(&answer, args.json, |_, out| text(&plan, &said, out))
 }
 
 /// The error for a configuration that cannot be used at all.
@@ -303,6 +399,11 @@ mod tests {
                 .map(|p| p.to_string().replace(&base, ""))
                 .collect()
         }
+    }
+
+    /// No cgroup says anything.
+    fn nobody(plan: &Plan) -> Said {
+        Said::of(None, plan, &Directory::default(), &X86)
     }
 
     fn name(plan: &Plan, path: &str) -> String {
@@ -396,7 +497,7 @@ cap = '64K'
         let (plan, problems) = files.plan().unwrap();
         assert_eq!(problems, []);
         let mut out = Vec::new();
-        super::text(&plan, &mut out).unwrap();
+        super::text(&plan, &nobody(&plan), &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         let base = format!("{}/", files.dir.path().display());
         let out = out.replace(&base, "");
@@ -434,7 +535,8 @@ cap = '64K'
                     [[override]]\ncgroups = 'b'\npolicy = 'nobody'\n";
         let files = Files::new(text, &[]);
         let (file, (plan, problems)) = (files.file(), files.plan().unwrap());
-        let json = serde_json::to_value(configuration(&file, &plan, &problems)).unwrap();
+        let said = nobody(&plan);
+        let json = serde_json::to_value(configuration(&file, &plan, &said, &problems)).unwrap();
         assert_eq!(print::undocumented(&json), [""; 0]);
         let [root, a] = json["shown"].as_array().unwrap().as_slice() else {
             panic!("{json}");

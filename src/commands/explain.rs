@@ -17,6 +17,8 @@ use crate::kernel::cgroup::{Cgroup, Names};
 use crate::kernel::clock::now_ms;
 use crate::kernel::named::named;
 use crate::kernel::thp::{self, Thp};
+use crate::kernel::xattr;
+use crate::model::config::XATTR;
 use crate::model::counts::{self, BySize, SizeCount};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
@@ -33,11 +35,33 @@ use crate::output::{print, table};
 struct Report {
     /// transparent_hugepage/enabled, which the policies narrow.
     thp: Option<String>,
+    /// What the cgroup says for itself, or the nearest one above it that says anything.
+    said: Option<Said>,
     /// Of all policies together.
     #[serde(flatten)]
     line: CgroupLine,
     /// From the one nearest to the root.
     policies: Vec<Policy>,
+}
+
+/// An override that a cgroup has of its own: as it is written, in force or not.
+#[derive(Debug, Serialize)]
+struct Said {
+    cgroup: String,
+    value: String,
+}
+
+impl Said {
+    fn nearest(cgroup: &Cgroup, names: &Names) -> Option<Self> {
+        let up = cgroup.path.ancestors();
+        let mut up = up.take_while(|path| path.starts_with(&cgroup.mount));
+        up.find_map(|path| {
+            Some(Said {
+                value: xattr::read(path)?.shown(),
+                cgroup: names.of_path(path),
+            })
+        })
+    }
 }
 
 /// One policy on the path.
@@ -185,6 +209,12 @@ impl Decides {
 fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let line = &report.line;
     writeln!(out, "{}: {}", line.cgroup, line.allowed)?;
+    if let Some(by) = line.by_text() {
+        writeln!(out, "{by}")?;
+    }
+    if let Some(said) = &report.said {
+        writeln!(out, "{XATTR} of {}: {}", said.cgroup, said.value)?;
+    }
     let setting = report.thp.as_deref().unwrap_or("missing in this kernel");
     writeln!(out, "transparent_hugepage/enabled: {setting}")?;
     for policy in &report.policies {
@@ -254,6 +284,7 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
     }
     let report = Report {
         thp,
+        said: Said::nearest(&cgroup, &names),
         line,
         policies: answers,
     };
@@ -294,6 +325,10 @@ mod tests {
         };
         Report {
             thp: Some("always".to_owned()),
+            said: Some(Said {
+                cgroup: "/".to_owned(),
+                value: "cap=64K".to_owned(),
+            }),
             line,
             policies: vec![policy(Some(decides)), policy(None)],
         }
@@ -306,6 +341,7 @@ mod tests {
         let out = String::from_utf8(out).unwrap();
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines[0], "/: <=16K-max");
+        assert_eq!(lines[1], "user.mthp_ext of /: cap=64K");
         let row = |name: &str| *lines.iter().find(|l| l.starts_with(name)).unwrap();
         assert_eq!(
             row("fault"),

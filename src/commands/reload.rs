@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `mthp_ext reload`, and the socket on which `run` hears it: one for each cgroup that a policy
-//! is attached to.  A request is a line, the answer a line of JSON, and then the end.
+//! `mthp_ext reload`, and the socket on which `run` hears it, and hears of cgroups that have another
+//! override of their own: one for each cgroup that a policy is attached to.  A request is a line,
+//! the answer a line of JSON, and then the end.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -27,11 +30,20 @@ const SOCKET: &str = "reload-";
 /// What is asked.  Another version may ask in another way.
 const REQUEST: &str = "reload 1\n";
 
+/// The same for one cgroup's own override: its directory follows, and a zero.
+const LOOK: &str = "look 1\n";
+
+/// Bytes of the longest request.
+const LONGEST: u64 = 8192;
+
 /// What the loop of `run` waits for one who has connected: who asks is ready to.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// What `reload` waits for the answer: a loop that hangs for longer is ended by its watchdog.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What `set` waits for each of them: the start of a service may wait for it.
+const LOOKED: Duration = Duration::from_secs(5);
 
 /// What has become of the new configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +54,32 @@ pub struct Verdict {
     pub text: String,
     /// The exit code for the reason; 0 if there is none.
     pub code: u8,
+}
+
+/// What somebody asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// To read the configuration again.
+    Reload,
+    /// To look at the own override of the cgroup with this directory.
+    Look(PathBuf),
+}
+
+/// Reads a request; `None` if it is none.
+fn request(stream: impl Read) -> io::Result<Option<Asked>> {
+    let mut reader = BufReader::new(stream.take(LONGEST));
+    let mut line = Vec::new();
+    reader.read_until(b'\n', &mut line)?;
+    if line == REQUEST.as_bytes() {
+        return Ok(Some(Asked::Reload));
+    }
+    if line != LOOK.as_bytes() {
+        return Ok(None);
+    }
+    let mut path = Vec::new();
+    reader.read_until(0, &mut path)?;
+    let whole = path.pop() == Some(0);
+    Ok(whole.then(|| Asked::Look(OsString::from_vec(path).into())))
 }
 
 /// The socket of a cgroup.
@@ -82,21 +120,19 @@ impl Requests {
     /// Serves one who has connected, if it is still there and asks.
     ///
     /// # Errors
-    /// Those of `reload`.  What becomes of the answer is the other's business.
-    pub fn serve(&self, reload: impl FnOnce() -> Result<Verdict>) -> Result<()> {
+    /// Those of `answer`.  What becomes of the answer is the other's business.
+    pub fn serve(&self, answer: impl FnOnce(Asked) -> Result<Verdict>) -> Result<()> {
         let Ok((mut stream, _)) = self.listener.accept() else {
             return Ok(());
         };
-        let asked = || -> io::Result<bool> {
+        let asked = || -> io::Result<Option<Asked>> {
             stream.set_nonblocking(false)?;
             stream.set_read_timeout(Some(MOMENT))?;
             stream.set_write_timeout(Some(MOMENT))?;
-            let mut request = [0; REQUEST.len()];
-            (&stream).read_exact(&mut request)?;
-            Ok(request == *REQUEST.as_bytes())
+            request(&stream)
         };
-        if asked().unwrap_or(false) {
-            let verdict = reload()?;
+        if let Some(asked) = asked().ok().flatten() {
+            let verdict = answer(asked)?;
             let _ = serde_json::to_writer(&stream, &verdict);
             let _ = stream.write_all(b"\n");
         }
@@ -123,19 +159,7 @@ fn connect(root: Option<&Path>) -> Result<UnixStream> {
         return UnixStream::connect(path_of(root.id)).map_err(|e| nobody(&root.path, &e));
     }
     let directory = Path::new(DIRECTORY);
-    let entries = fs::read_dir(directory).map_err(|e| nobody(directory, &e))?;
-    let ours = |name: &str| name.starts_with(SOCKET);
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    let mut found = Vec::new();
-    for entry in entries.filter_map(std::result::Result::ok) {
-        if entry.file_name().to_str().is_some_and(ours) {
-            match UnixStream::connect(entry.path()) {
-                Ok(stream) => found.push(stream),
-                // What a daemon that was killed has left.
-                Err(e) => failed = e,
-            }
-        }
-    }
+    let (mut found, failed) = all().map_err(|e| nobody(directory, &e))?;
     match (found.pop(), found.len()) {
         (Some(stream), 0) => Ok(stream),
         (Some(_), others) => Err(Error::Usage(format!(
@@ -144,6 +168,23 @@ fn connect(root: Option<&Path>) -> Result<UnixStream> {
         ))),
         (None, _) => Err(nobody(directory, &failed)),
     }
+}
+
+/// All that hear, and why one does not.
+fn all() -> io::Result<(Vec<UnixStream>, io::Error)> {
+    let ours = |name: &str| name.starts_with(SOCKET);
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(DIRECTORY)?.filter_map(std::result::Result::ok) {
+        if entry.file_name().to_str().is_some_and(ours) {
+            match UnixStream::connect(entry.path()) {
+                Ok(stream) => found.push(stream),
+                // What a daemon that was killed has left.
+                Err(e) => failed = e,
+            }
+        }
+    }
+    Ok((found, failed))
 }
 
 /// Nobody hears, or nobody may ask.
@@ -160,12 +201,21 @@ fn nobody(path: &Path, error: &io::Error) -> Error {
 }
 
 /// Asks, and waits for the answer.
-fn ask(mut stream: UnixStream, patience: Duration) -> io::Result<Verdict> {
+fn ask(mut stream: UnixStream, request: &[u8], patience: Duration) -> io::Result<Verdict> {
     stream.set_read_timeout(Some(patience))?;
-    stream.write_all(REQUEST.as_bytes())?;
+    stream.write_all(request)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     Ok(serde_json::from_slice(&answer)?)
+}
+
+/// Has all daemons look at the own override of a cgroup: what each says of it.  One that does not
+/// answer in a moment will find it by itself.
+pub fn look(cgroup: &Path) -> Vec<Verdict> {
+    let (found, _) = all().unwrap_or((Vec::new(), io::Error::from(io::ErrorKind::NotFound)));
+    let request = [LOOK.as_bytes(), cgroup.as_os_str().as_bytes(), b"\0"].concat();
+    let answers = found.into_iter().map(|one| ask(one, &request, LOOKED));
+    answers.filter_map(io::Result::ok).collect()
 }
 
 /// The command.
@@ -174,7 +224,7 @@ fn ask(mut stream: UnixStream, patience: Duration) -> io::Result<Verdict> {
 /// [`Error::NotRunning`] without a daemon, [`Error::Refused`] with its reason.
 pub fn main(args: &ReloadArgs) -> Result<()> {
     let stream = connect(args.root.as_deref())?;
-    let verdict = ask(stream, PATIENCE).context(|| {
+    let verdict = ask(stream, REQUEST.as_bytes(), PATIENCE).context(|| {
         "waiting for what the daemon says (it has ended, hangs, or is of another version; its log \
          may say more)"
             .to_owned()
@@ -197,6 +247,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::model::shown::tests::HOSTILE;
 
     fn verdict(in_force: bool) -> Verdict {
         Verdict {
@@ -214,8 +265,12 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         for in_force in [true, false] {
             let stream = UnixStream::connect(&path).unwrap();
-            let asking = thread::spawn(|| ask(stream, MOMENT).unwrap());
-            requests.serve(|| Ok(verdict(in_force))).unwrap();
+            let asking = thread::spawn(|| ask(stream, REQUEST.as_bytes(), MOMENT).unwrap());
+            let answer = |asked| {
+                assert_eq!(asked, Asked::Reload);
+                Ok(verdict(in_force))
+            };
+            requests.serve(answer).unwrap();
             let answer = asking.join().unwrap();
             assert_eq!(answer, verdict(in_force));
             let json = serde_json::to_value(answer).unwrap();
@@ -231,7 +286,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let requests = Requests::at(&path).unwrap();
-        let never = || -> Result<Verdict> { panic!("reloaded") };
+        let never = |_| -> Result<Verdict> { panic!("reloaded") };
         requests.serve(never).unwrap();
         drop(UnixStream::connect(&path).unwrap());
         requests.serve(never).unwrap();
@@ -239,9 +294,24 @@ mod tests {
         other.write_all(b"reload 2\n").unwrap();
         requests.serve(never).unwrap();
         // Who is not answered is told, and does not wait for ever.
-        assert!(ask(other, MOMENT).is_err());
+        let reload = REQUEST.as_bytes();
+        assert!(ask(other, reload, MOMENT).is_err());
         let silent = UnixStream::connect(&path).unwrap();
-        assert!(ask(silent, Duration::from_millis(10)).is_err());
+        assert!(ask(silent, reload, Duration::from_millis(10)).is_err());
+    }
+
+    #[test]
+    fn a_request_is_read_to_its_end_and_no_further() {
+        let asked = |bytes: &[u8]| request(bytes).unwrap();
+        assert_eq!(asked(b"reload 1\nmore"), Some(Asked::Reload));
+        let path = [b"/c/", HOSTILE].concat();
+        let look = [b"look 1\n", path.as_slice(), b"\0more"].concat();
+        let path = PathBuf::from(OsString::from_vec(path));
+        assert_eq!(asked(&look), Some(Asked::Look(path)));
+        let long = [b"look 1\n".as_slice(), &[b'a'; 10_000], b"\0"].concat();
+        for none in [&b""[..], b"reload", b"look 2\n/c\0", b"look 1\n/c", &long] {
+            assert_eq!(asked(none), None);
+        }
     }
 
     #[test]

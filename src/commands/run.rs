@@ -22,7 +22,8 @@ use super::config;
 use super::events::Recorder;
 use super::exporter::{self, Address, Counters, Exporter};
 use super::notify::Manager;
-use super::reload::{Requests, Verdict};
+use super::reload::{Asked, Requests, Verdict};
+use super::xattrs;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
@@ -45,6 +46,10 @@ use crate::output::why::Level;
 /// scan's does not, so an event can come while the scan still sees only part of
 /// the stall; the next scan should then not be a whole window away.
 const ALERT_SCANS: u32 = 10;
+
+/// Windows after which all cgroups are asked again for their overrides: who writes one by himself
+/// reports it to nobody.
+const ROUND: u32 = 60;
 
 /// What woke the loop.
 #[derive(Clone, Copy)]
@@ -243,8 +248,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
             counters: counters.clone(),
         })?;
         if let Some(assigner) = &assigner {
-            assigner.borrow_mut().assign_all(&loaded)?;
-            print(&configured(true, assigner.borrow().text()))?;
+            let mut assigner = assigner.borrow_mut();
+            assigner.assign_all(&loaded)?;
+            print(&configured(true, assigner.text()))?;
+            for change in assigner.take_changes() {
+                print(&overridden(change))?;
+            }
         }
 
         let service = Service {
@@ -327,6 +336,16 @@ fn configured(in_force: bool, text: String) -> Line {
         t_ms: now_ms(),
         in_force,
         text,
+    }
+}
+
+/// A line about a cgroup's override of its own.
+fn overridden(change: xattrs::Change) -> Line {
+    Line::Override {
+        t_ms: now_ms(),
+        cgroup: change.cgroup,
+        in_force: change.in_force,
+        text: change.text,
     }
 }
 
@@ -486,9 +505,54 @@ impl Service<'_> {
     fn look_at_met(&self) -> Result<()> {
         let met = self.met.take();
         match self.assigner {
-            Some(assigner) if !met.is_empty() => assigner.borrow_mut().met(self.loaded, &met),
+            Some(assigner) if !met.is_empty() => {
+                assigner.borrow_mut().met(self.loaded, &met)?;
+                self.report_overrides(assigner)
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Any cgroup may have another one of its own.
+    fn look_at_all(&self) -> Result<()> {
+        match self.assigner {
+            Some(assigner) => {
+                assigner.borrow_mut().assign_all(self.loaded)?;
+                self.report_overrides(assigner)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn report_overrides(&self, assigner: &RefCell<Assigner>) -> Result<()> {
+        let changes = assigner.borrow_mut().take_changes();
+        changes
+            .into_iter()
+            .try_for_each(|change| (self.print)(&overridden(change)))
+    }
+
+    /// A cgroup has another override of its own.
+    fn look_at(&self, cgroup: &Path) -> Result<Verdict> {
+        let verdict = |in_force: bool, text: String, code: u8| Verdict {
+            in_force,
+            text,
+            code,
+        };
+        let (root, usage) = (self.names.of_path(&self.root.path), Error::Usage(String::new()));
+        let Some(assigner) = self.assigner else {
+            let text = format!(
+                "the daemon of {root} has no configuration, which overrides need: start it with \
+                 one, which may be empty (run --config)"
+            );
+            return Ok(verdict(false, text, usage.code()));
+        };
+        let asked = assigner.borrow_mut().asked(self.loaded, cgroup)?;
+        self.report_overrides(assigner)?;
+        Ok(match asked {
+            Some((true, text)) => verdict(true, text, 0),
+            Some((false, text)) => verdict(false, text, usage.code()),
+            None => verdict(false, format!("it is not below {root}"), 0),
+        })
     }
 
     /// Notes what is in force now, for metrics, service manager and the last line; `read`: it is
@@ -552,6 +616,9 @@ impl Service<'_> {
         self.put_into_force(verdict.in_force);
         self.manager.changed(&self.status());
         (self.print)(&configured(verdict.in_force, verdict.text.clone()))?;
+        if let Some(assigner) = self.assigner {
+            self.report_overrides(assigner)?;
+        }
         Ok(verdict)
     }
 
@@ -610,6 +677,8 @@ impl Service<'_> {
         consume()?;
         self.manager.ready(&self.status())?;
 
+        let round = Duration::from_nanos(self.tunables.window_ns) * ROUND;
+        let mut looked = Instant::now();
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
             let count = match epoll.wait(&mut ready, EpollTimeout::NONE) {
@@ -645,7 +714,10 @@ impl Service<'_> {
                     (Some(Woke::Request), _) => {
                         consume()?;
                         if let Some(requests) = self.requests {
-                            requests.serve(|| self.reload())?;
+                            requests.serve(|asked| match asked {
+                                Asked::Reload => self.reload(),
+                                Asked::Look(cgroup) => self.look_at(&cgroup),
+                            })?;
                         }
                     }
                     _ => {}
@@ -656,6 +728,10 @@ impl Service<'_> {
             }
             if scan || pulse {
                 self.look_at_settings()?;
+                if looked.elapsed() >= round {
+                    looked = Instant::now();
+                    self.look_at_all()?;
+                }
             }
             consume()?;
             // Last, so that a scan or an output that hangs shows.

@@ -16,3 +16,4 @@ pub mod psi;
 pub mod recorded;
 pub mod settings;
 pub mod thp;
+pub mod xattr;

@@ -12,9 +12,13 @@ use toml::de::{DeTable, DeValue};
 
 use super::options::Values;
 use super::policy::{Mistake, Policy};
+use super::shown::shown;
 
 /// The policy of cgroups that nothing is narrowed for.
 pub const OFF: &str = "off";
+
+/// The extended attribute of a cgroup's directory that is an override of this cgroup.
+pub const XATTR: &str = "user.mthp_ext";
 
 /// A line of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +94,23 @@ pub struct Override {
     pub place: Place,
     /// It has mistakes, and is left out.
     pub broken: bool,
+}
+
+impl Override {
+    /// One that nothing is known of yet.
+    fn at(place: Place) -> Self {
+        Override {
+            patterns: Vec::new(),
+            policy: None,
+            values: Values::default(),
+            place,
+            broken: false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.policy.is_none() && self.values.iter().next().is_none()
+    }
 }
 
 /// What the files say together.
@@ -286,13 +307,7 @@ impl Reader<'_> {
     fn one_override(&mut self, value: &Value<'_>) {
         let (at, spoils) = (value.span().start, Spoils::Override);
         let before = self.config.problems.len();
-        let mut one = Override {
-            patterns: Vec::new(),
-            policy: None,
-            values: Values::default(),
-            place: self.place(at),
-            broken: false,
-        };
+        let mut one = Override::at(self.place(at));
         let DeValue::Table(table) = value.get_ref() else {
             let what = "override must be a table: write [[override]]".to_owned();
             return self.wrong(at, what, spoils);
@@ -313,19 +328,7 @@ impl Reader<'_> {
                     }
                 }
                 ("cgroups", _) => self.wrong(at, PATTERNS.to_owned(), spoils),
-                ("policy", DeValue::String(name)) => one.policy = Some(name.to_string()),
-                ("policy", _) => {
-                    let what = "policy must be a text: a name, a file, or \"off\"";
-                    self.wrong(at, what.to_owned(), spoils);
-                }
-                ("about" | "rules" | "base", _) => {
-                    let what = format!(
-                        "an override has no {key}: make a policy of it, [policies.NAME], and \
-                         name that here"
-                    );
-                    self.wrong(at, what, spoils);
-                }
-                _ => self.key(&mut values, key, at, value, spoils),
+                _ => self.override_key((&mut one, &mut values), key, at, value),
             }
         }
         one.values = values.values;
@@ -334,12 +337,37 @@ impl Reader<'_> {
             let what = "an override needs cgroups: give a list of path patterns";
             self.wrong(at, what.to_owned(), spoils);
         }
-        if intact && one.policy.is_none() && one.values.iter().next().is_none() {
-            let what = "an override needs a policy, or values of options: it changes nothing";
-            self.wrong(at, what.to_owned(), spoils);
+        if intact && one.is_empty() {
+            self.wrong(at, EMPTY.to_owned(), spoils);
         }
         one.broken = self.config.problems.len() > before;
         self.config.overrides.push(one);
+    }
+
+    /// A key that every override may have, whoever says it.
+    fn override_key(
+        &mut self,
+        (one, values): (&mut Override, &mut Policy),
+        key: &str,
+        at: usize,
+        value: &Value<'_>,
+    ) {
+        let spoils = Spoils::Override;
+        match (key, value.get_ref()) {
+            ("policy", DeValue::String(name)) => one.policy = Some(name.to_string()),
+            ("policy", _) => {
+                let what = "policy must be a text: a name, a file, or \"off\"";
+                self.wrong(at, what.to_owned(), spoils);
+            }
+            ("about" | "rules" | "base", _) => {
+                let what = format!(
+                    "an override has no {key}: make a policy of it, [policies.NAME], and \
+                     name that here"
+                );
+                self.wrong(at, what, spoils);
+            }
+            _ => self.key(values, key, at, value, spoils),
+        }
     }
 
     fn pattern(&mut self, one: &mut Override, at: usize, pattern: &str) {
@@ -351,6 +379,50 @@ impl Reader<'_> {
 }
 
 const PATTERNS: &str = "cgroups must be a path pattern, or a list of them";
+const EMPTY: &str = "an override needs a policy, or values of options: it changes nothing";
+
+/// The override that the value of [`XATTR`] is: `off`, or words like `policy=database cap=64K`,
+/// with the keys of an override in a file.
+///
+/// # Errors
+/// What is wrong with it, as it is shown.
+pub fn of_xattr(value: &[u8]) -> Result<Override, String> {
+    let text = std::str::from_utf8(value).map_err(|_| "it is no text (UTF-8)".to_owned())?;
+    let mut config = Config::default();
+    let mut reader = Reader {
+        file: Path::new(""),
+        ends: Vec::new(),
+        config: &mut config,
+    };
+    let (mut one, mut values) = (Override::at(Place::default()), Policy::default());
+    let mut keys = Vec::new();
+    for word in text.split_ascii_whitespace() {
+        let pair = match word {
+            OFF => Some(("policy", OFF)),
+            _ => word.split_once('='),
+        };
+        let wrong = |what: &str| Err(shown(what.as_bytes()));
+        let Some((key, value)) = pair else {
+            return wrong(&format!("'{word}' is neither KEY=VALUE nor {OFF}"));
+        };
+        if keys.contains(&key) {
+            return wrong(&format!("{key} is there twice"));
+        }
+        if key == "cgroups" {
+            return wrong("cgroups is for the configuration: this is for one cgroup");
+        }
+        keys.push(key);
+        let value = Spanned::new(0..0, DeValue::String(value.into()));
+        reader.override_key((&mut one, &mut values), key, 0, &value);
+    }
+    // They are of no line.
+    one.values = Values::default().over(&values.values);
+    match config.problems.first() {
+        Some(problem) => Err(shown(problem.what.as_bytes())),
+        None if one.is_empty() => Err(EMPTY.to_owned()),
+        None => Ok(one),
+    }
+}
 
 /// A pattern of paths below the mount: `*` and `?` match no slash, `**` does.
 ///

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobSet, GlobSetBuilder};
 
-use super::abi::{self, Bind, Tunables};
-use super::config::{Config, OFF, Override, Place, Problem, Spoils};
-use super::options::{self, OPTIONS, Opt, Values};
+use super::abi::{self, Bind, NO_CAP, Own, Tunables};
+use super::caps::Caps;
+use super::config::{Config, OFF, Override, Place, Problem, Spoils, XATTR};
+use super::options::{self, OPTIONS, Opt, Value, Values};
 use super::orders::Sizes;
 use super::policy::{Mistake, Policy};
-use super::rule::Rules;
+use super::reason::NR_REASONS;
+use super::rule::{Rule, Rules};
 use super::units::show_duration;
 
 /// The policy of the root where nothing names one.
@@ -57,6 +59,14 @@ impl Resolved {
         }
     }
 
+    /// Gives it other values, of an override.
+    fn add(&mut self, values: &Values, what: String, file: Option<PathBuf>) {
+        self.policy.name = changed_name(&self.policy.name, values);
+        self.policy.values = values.over(&self.policy.values);
+        let values = values.clone();
+        self.layers.insert(0, Layer { what, file, values });
+    }
+
     fn is_off(&self) -> bool {
         self.policy.rules == Rules::default()
     }
@@ -84,6 +94,8 @@ pub struct Plan {
     pub tunables: Tunables,
     /// Those without mistakes, in their order.
     pub overrides: Vec<Planned>,
+    /// Its policies of its own, and nothing else.
+    own: Config,
     /// For each pattern its override.
     of_pattern: Vec<usize>,
     patterns: GlobSet,
@@ -96,6 +108,86 @@ impl Plan {
         let found = self.patterns.matches(path);
         let all = found.iter().filter_map(|at| self.of_pattern.get(*at));
         all.max().copied()
+    }
+
+    /// What an override of [`XATTR`] comes to, where the cgroup would have `base` without it: that
+    /// is what it changes if it names no policy.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn with_xattr(
+        &self,
+        base: &Resolved,
+        one: &Override,
+        find: Find<'_>,
+        sizes: &Sizes,
+    ) -> Result<Planned, String> {
+        let made = planned(&self.own, one, (base, &self.tunables), XATTR, find, sizes);
+        let mut made = made.map_err(|problem| problem.what)?;
+        made.tunables.own.0 |= Own::MTHP_OWN_XATTR.0;
+        Ok(made)
+    }
+
+    /// The same where others than root may write it: nothing that it allows may be more than
+    /// `base` with `tunables` does, so it may have a cap, and the smaller one counts.  No file is
+    /// read for it.
+    ///
+    /// # Errors
+    /// If it has something else, or lowers nothing.
+    pub fn lowered(
+        &self,
+        base: &Resolved,
+        tunables: &Tunables,
+        one: &Override,
+    ) -> Result<Planned, String> {
+        let given: Vec<_> = one.values.iter().collect();
+        let ([(option, Value::Caps(caps))], None) = (given.as_slice(), &one.policy) else {
+            return Err(
+                "it may only lower what is allowed, and so have a cap, as cap=64K, and nothing \
+                 else"
+                    .to_owned(),
+            );
+        };
+        let has_caps = base.policy.rules.has(Rule::Cap);
+        let before = match has_caps {
+            true => tunables.cap,
+            false => [NO_CAP; NR_REASONS],
+        };
+        let asked = caps.orders(tunables.page_shift);
+        let mut cap = before;
+        for (cap, asked) in cap.iter_mut().zip(asked) {
+            *cap = asked.min(*cap);
+        }
+        if cap == before {
+            return Err(format!(
+                "it may only lower what is allowed, and lowers nothing: the cap is {} without it",
+                Caps::of_orders(before, tunables.page_shift).text(true)
+            ));
+        }
+        let (mut resolved, mut values) = (base.clone(), Values::default());
+        values.add(
+            option,
+            Value::Caps(Caps::of_orders(cap, tunables.page_shift)),
+        );
+        let rules = Rules(tunables.rules | [Rule::Cap].into_iter().collect::<Rules>().0);
+        if !has_caps {
+            resolved.rules_from = format!("{}, {XATTR}", resolved.rules_from);
+        }
+        resolved.policy.rules = rules;
+        resolved.add(&values, XATTR.to_owned(), None);
+        let mut tunables = Tunables {
+            cap,
+            rules: rules.0,
+            own: Own(tunables.own.0 | Own::MTHP_OWN_XATTR.0),
+            ..*tunables
+        };
+        abi::set_text(&mut tunables.policy, &resolved.policy.name);
+        Ok(Planned {
+            place: Place::default(),
+            patterns: Vec::new(),
+            resolved,
+            tunables,
+        })
     }
 
     /// The same, itself.
@@ -129,7 +221,7 @@ pub fn plan(
     let mut overrides = Vec::new();
     let (mut builder, mut of_pattern) = (GlobSetBuilder::new(), Vec::new());
     for one in config.overrides.iter().filter(|one| !one.broken) {
-        match planned(config, one, (&root, &tunables), find, sizes) {
+        match planned(config, one, (&root, &tunables), "override", find, sizes) {
             Ok(made) => {
                 for pattern in &one.patterns {
                     builder.add(pattern.clone());
@@ -163,6 +255,10 @@ pub fn plan(
         root,
         tunables,
         overrides,
+        own: Config {
+            policies: config.policies.clone(),
+            ..Config::default()
+        },
         of_pattern,
         patterns,
     };
@@ -221,10 +317,13 @@ fn of_policy(config: &Config, resolved: &Resolved, place: &Place, mistake: Mista
     }
 }
 
+/// `base`: what it changes without a policy; `common`: what all have in common; `what`: the
+/// origin of its values.
 fn planned(
     config: &Config,
     one: &Override,
-    (root, common): (&Resolved, &Tunables),
+    (base, common): (&Resolved, &Tunables),
+    what: &str,
     find: Find<'_>,
     sizes: &Sizes,
 ) -> Result<Planned, Problem> {
@@ -238,7 +337,7 @@ fn planned(
     };
     let base = match &one.policy {
         Some(name) => resolve(config, name, &one.place, find).map_err(|p| wrong(p.what, None))?,
-        None => root.clone(),
+        None => base.clone(),
     };
     let first = one.values.iter().next().map(|(option, _)| option);
     if let (true, Some(option)) = (base.is_off(), first) {
@@ -252,19 +351,9 @@ fn planned(
     let mut tunables = values(&base, &one.values, sizes, Some(common))
         .map_err(|mistake| wrong(mistake.what, line))?;
     let mut resolved = base;
-    if let Some(name) = changed_name(&resolved.policy.name, &one.values) {
-        abi::set_text(&mut tunables.policy, &name);
-        resolved.policy.name = name;
-    }
-    resolved.policy.values = one.values.over(&resolved.policy.values);
-    resolved.layers.insert(
-        0,
-        Layer {
-            what: "override".to_owned(),
-            file: Some(one.place.file.clone()),
-            values: one.values.clone(),
-        },
-    );
+    let file = Some(one.place.file.clone());
+    resolved.add(&one.values, what.to_owned(), file);
+    abi::set_text(&mut tunables.policy, &resolved.policy.name);
     Ok(Planned {
         place: one.place.clone(),
         patterns: one.patterns.iter().map(|p| p.glob().to_owned()).collect(),
@@ -274,9 +363,15 @@ fn planned(
 }
 
 /// `default+cap`: not the policy of that name, but the same with another cap.
-fn changed_name(name: &str, values: &Values) -> Option<String> {
-    let changed: Vec<&str> = values.iter().map(|(option, _)| option.name).collect();
-    (!changed.is_empty()).then(|| format!("{name}+{}", changed.join("+")))
+fn changed_name(name: &str, values: &Values) -> String {
+    let mut changed = name.to_owned();
+    for (option, _) in values.iter() {
+        // An override of an override.
+        if !name.split('+').skip(1).any(|word| word == option.name) {
+            changed = format!("{changed}+{}", option.name);
+        }
+    }
+    changed
 }
 
 /// The values of a policy with those given beside it.  `root`: whose times it has in common.

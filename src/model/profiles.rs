@@ -5,6 +5,8 @@
 //! One whose id is not in its slot any more looks for another, so nobody takes over what a slot
 //! gets later.
 
+use std::collections::HashSet;
+
 use super::abi::{self, Load, PROFILES, Tunables};
 use super::rule::Rules;
 
@@ -80,7 +82,7 @@ impl Profiles {
     }
 
     /// Takes away all but slot 0 and `ids`.
-    pub fn keep(&mut self, ids: &[u32]) {
+    pub fn keep(&mut self, ids: &HashSet<u32>) {
         for one in self.0.iter_mut().skip(1).filter(|one| one.id != 0) {
             if !ids.contains(&one.id) {
                 // Its generation stays, for who has the slot next.
@@ -171,14 +173,14 @@ mod tests {
     fn a_slot_that_is_given_again_has_another_id() {
         let mut profiles = Profiles::new(&named("root"), 0);
         let old = profiles.add(&[named("a")]).unwrap()[0];
-        profiles.keep(&[]);
+        profiles.keep(&HashSet::new());
         assert_eq!(names(&profiles), ["root"]);
         let new = profiles.add(&[named("b")]).unwrap()[0];
         assert_eq!(old % 64, new % 64);
         assert_ne!(old, new);
         assert_eq!(abi::text(&profiles.of(old).policy), "root");
         // And the same once more, in the place of itself.
-        profiles.keep(&[]);
+        profiles.keep(&HashSet::new());
         let third = profiles.add(&[named("b")]).unwrap()[0];
         assert!(third != new && third != old);
     }
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(profiles.add(&many).unwrap().len(), 63);
         assert!(profiles.add(&many).is_some(), "they are there");
         assert!(profiles.add(&[named("more")]).is_none());
-        profiles.keep(&[]);
+        profiles.keep(&HashSet::new());
         assert!(profiles.add(&[named("more")]).is_some());
     }
 

@@ -11,7 +11,8 @@ use super::why::{self, Level};
 use crate::kernel::attached::Attached;
 use crate::kernel::cgroup::{self, Names};
 use crate::kernel::neighbours;
-use crate::model::abi::{self, Explained, NO_LIMIT, Tunables};
+use crate::model::abi::{self, Explained, NO_LIMIT, Own, Tunables};
+use crate::model::config::XATTR;
 use crate::model::counts::{self, BySize, SizeCount};
 use crate::model::orders::Sizes;
 use crate::model::reason::{ByReason, Reason};
@@ -28,6 +29,11 @@ pub struct CgroupLine {
     why: &'static str,
     /// Policies by which it is decided, where they are not those of the roots.
     profiles: Vec<String>,
+    /// One of them is what the cgroup says for itself, or one above it.
+    xattr: bool,
+    /// The same in words.
+    #[serde(skip)]
+    by: Vec<String>,
     rules: Vec<Rule>,
     /// Each of them in words, with its numbers.
     pub reasons: Vec<String>,
@@ -108,7 +114,8 @@ impl Answer {
                     level: Level::of(&explained.now, names),
                     explained,
                     tunables: *tunables,
-                    profile: Some(abi::text(&tunables.policy)).filter(|name| *name != policy.name),
+                    profile: Some(abi::text(&tunables.policy))
+                        .filter(|name| *name != policy.name || by_xattr(tunables)),
                     dry_run: policy.dry_run,
                 })),
                 None => Answer::Unreadable(None),
@@ -117,6 +124,11 @@ impl Answer {
             Err(error) => Answer::Unreadable(Some(error.to_string())),
         }
     }
+}
+
+/// Are they of an override that a cgroup has of its own?
+fn by_xattr(tunables: &Tunables) -> bool {
+    tunables.own.0 & Own::MTHP_OWN_XATTR.0 != 0
 }
 
 /// Puts together what all policies on the path say about each cgroup.
@@ -149,6 +161,8 @@ impl CgroupLine {
             allowed: String::new(),
             why: why::first(&[]),
             profiles: Vec::new(),
+            xattr: false,
+            by: Vec::new(),
             rules: Vec::new(),
             reasons: Vec::new(),
             orders: ByReason::each(u64::MAX),
@@ -217,7 +231,15 @@ impl CgroupLine {
         self.rules.sort_unstable();
         self.rules.dedup();
         self.why = why::first(&self.rules);
-        self.profiles.extend(verdict.profile.clone());
+        if let Some(name) = &verdict.profile {
+            let xattr = by_xattr(&verdict.tunables);
+            self.by.push(match xattr {
+                true => format!("by policy {name} ({XATTR})"),
+                false => format!("by policy {name}"),
+            });
+            self.profiles.push(name.clone());
+            self.xattr |= xattr;
+        }
         for reason in why::reasons(now, verdict.level.as_ref(), &verdict.tunables) {
             if !self.reasons.contains(&reason) {
                 self.reasons.push(reason);
@@ -259,10 +281,14 @@ impl CgroupLine {
         }
     }
 
+    /// The policies by which it is decided, where they are not those of the roots.
+    pub fn by_text(&self) -> Option<String> {
+        (!self.by.is_empty()).then(|| self.by.join("; "))
+    }
+
     /// The rules that decide, with their numbers.
     pub fn why_text(&self) -> String {
-        let profiles = self.profiles.iter().map(|name| format!("by policy {name}"));
-        let mut parts: Vec<String> = profiles.collect();
+        let mut parts = self.by.clone();
         parts.extend_from_slice(&self.reasons);
         let unreadable = self.unreadable.iter();
         parts.extend(unreadable.map(|policy| format!("and policy {policy}, unreadable")));
@@ -403,6 +429,26 @@ pub mod tests {
         );
         assert_eq!(line.rules, [Rule::Small, Rule::Room]);
         assert_eq!(line.orders[Reason::Collapse], 0x3fc);
+    }
+
+    /// Whose override it is shows, also where its policy has the name of the root's.
+    #[test]
+    fn what_a_cgroup_says_for_itself_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+        let mut by = verdict(0xff, 0xff, RuleNumber::MTHP_ROOM);
+        by.profile = Some("web".to_owned());
+        line.add(&by, &X86);
+        assert_eq!(line.by_text().unwrap(), "by policy web");
+        assert!(!line.xattr);
+        by.tunables.own = Own(Own::MTHP_OWN_XATTR.0 | Own::MTHP_OWN_FILE.0);
+        line.add(&by, &X86);
+        let text = "by policy web; by policy web (user.mthp_ext)";
+        assert_eq!(line.by_text().unwrap(), text);
+        assert!(line.why_text().starts_with(&format!("{text}; room: ")));
+        let json = serde_json::to_value(&line).unwrap();
+        assert_eq!(json["xattr"], true);
+        assert_eq!(json["profiles"], serde_json::json!(["web", "web"]));
     }
 
     /// What cannot be read may leave anything: the row says so, and does not vanish.

@@ -49,6 +49,13 @@ pub enum Line {
         in_force: bool,
         text: String,
     },
+    /// A cgroup has another override of its own, or none any more.
+    Override {
+        t_ms: u64,
+        cgroup: String,
+        in_force: bool,
+        text: String,
+    },
     /// Nobody is served at an address of `--metrics` yet.
     Unserved {
         t_ms: u64,
@@ -211,7 +218,9 @@ impl Line {
                 });
                 format!("{what} detached from {root} ({cause}){setting}")
             }
-            Line::Configured { text, .. } | Line::Unserved { text, .. } => text.clone(),
+            Line::Configured { text, .. }
+            | Line::Override { text, .. }
+            | Line::Unserved { text, .. } => text.clone(),
             Line::Setting {
                 file,
                 from,
@@ -237,6 +246,7 @@ impl Line {
         match self {
             Line::Attached { t_ms, .. }
             | Line::Configured { t_ms, .. }
+            | Line::Override { t_ms, .. }
             | Line::Unserved { t_ms, .. }
             | Line::Setting { t_ms, .. }
             | Line::Kept { t_ms, .. }
@@ -437,6 +447,12 @@ mod tests {
                 t_ms: 1,
                 in_force: true,
                 text: "configuration /e in force".to_owned(),
+            },
+            Line::Override {
+                t_ms: 1,
+                cgroup: "/redis".to_owned(),
+                in_force: false,
+                text: "left out".to_owned(),
             },
             Line::Unserved {
                 t_ms: 1,
