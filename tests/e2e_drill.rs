@@ -31,9 +31,18 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use serde_json::Value;
 
+/// Where what it reports is kept.
+const EVENTS: &str = "/run/mthp_ext/events/";
+
 /// A call that takes a privilege, by what is asked for; `None` for others.
 fn privileged(call: &Call) -> Option<String> {
     if let Some((path, true)) = call.opens() {
+        // Of any cgroup.
+        let path = if path.starts_with(EVENTS) {
+            EVENTS
+        } else {
+            &path
+        };
         return Some(format!("open {path}"));
     }
     if let Some(path) = call.writes().filter(|path| path.starts_with("/sys")) {
@@ -54,7 +63,12 @@ fn privileged(call: &Call) -> Option<String> {
 
 /// What each of them comes to if it is refused: the exit code, and what the message has.  0: it
 /// can do without.
-const REFUSED: [(&str, i32, &str); 14] = [
+const REFUSED: [(&str, i32, &str); 15] = [
+    (
+        "open /run/mthp_ext/events/",
+        0,
+        "no events in /run/mthp_ext/events",
+    ),
     // Of the socket of `reload`.
     ("mkdir", 0, "will not find this daemon"),
     // linux/bpf.h: BPF_MAP_CREATE and so on.

@@ -186,10 +186,6 @@ pub fn main(args: &RunArgs) -> Result<()> {
         false => None,
     };
     let mut exporter = Exporter::listen(&args.metrics);
-    // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.
-    let requests = Requests::listen(&root)
-        .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
-        .ok();
     let (load, profiles) = match &assigner {
         Some(assigner) => (assigner.load(), assigner.profiles().clone()),
         None => {
@@ -211,6 +207,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let log = RefCell::new(Log::new(io::stdout(), args.json));
     let names = Names::new(&root.mount);
     let at = names.of_path(&root.path);
+    // Not before: of two daemons that want this cgroup only one comes here.
     let recorder = RefCell::new(Recorder::open(&at, root.id));
     let print = |line: &Line| {
         recorder.borrow_mut().add(line);
@@ -219,11 +216,17 @@ pub fn main(args: &RunArgs) -> Result<()> {
             .map_err(|source| Error::Output { source })
     };
     let explain = loaded.take_explain();
+    // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.
+    let requests = Requests::listen(&root)
+        .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
+        .ok();
     // A reload changes it.
     let what = RefCell::new(what);
     // Whatever fails from here on, the policy is detached below.
     let begin = || -> Result<Ended> {
         let link_id = loaded.link_id()?;
+        // Before it is said what they are: then no change is missed.
+        let settings = RefCell::new(Watched::new(Path::new(thp::THP_SYSFS)));
         let thp = Thp::of_this_machine();
         print(&Line::Attached {
             t_ms: now_ms(),
@@ -261,7 +264,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             assigner: assigner.as_ref(),
             met: RefCell::default(),
             title: &title,
-            settings: RefCell::new(Watched::new(Path::new(thp::THP_SYSFS))),
+            settings,
             what: &what,
             attachment: format!("attached to {at} (link {link_id})"),
             tunables: &tunables,
