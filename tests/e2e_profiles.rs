@@ -67,7 +67,7 @@ impl Serving {
     }
 
     fn only(&mut self, ids: &[u32]) {
-        self.profiles.keep(ids);
+        self.profiles.keep(&ids.iter().copied().collect());
         self.loaded.set_profiles(&self.profiles).unwrap();
     }
 

@@ -179,7 +179,10 @@ impl Assigner {
                         .to_owned(),
                 );
             }
-            let wanted = [Tunables { takes_back, ..*wanted }];
+            let wanted = [Tunables {
+                takes_back,
+                ..*wanted
+            }];
             *unwritten = true;
             let ids = profiles.add(&wanted).or_else(|| {
                 profiles.keep(&held);
@@ -187,7 +190,9 @@ impl Assigner {
             });
             match ids.as_deref() {
                 Some([id]) => Ok(*id),
-                _ => Err(format!("all {PROFILES} places for policies are taken: use fewer")),
+                _ => Err(format!(
+                    "all {PROFILES} places for policies are taken: use fewer"
+                )),
             }
         };
         let change = self.xattrs.take(path, id, found, ground, &mut place);

@@ -3,8 +3,8 @@
 //! override of their own: one for each cgroup that a policy is attached to.  A request is a line,
 //! the answer a line of JSON, and then the end.
 
-use std::fs;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

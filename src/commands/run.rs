@@ -541,7 +541,10 @@ impl Service<'_> {
             text,
             code,
         };
-        let (root, usage) = (self.names.of_path(&self.root.path), Error::Usage(String::new()));
+        let (root, usage) = (
+            self.names.of_path(&self.root.path),
+            Error::Usage(String::new()),
+        );
         let Some(assigner) = self.assigner else {
             let text = format!(
                 "the daemon of {root} has no configuration, which overrides need: start it with \

@@ -107,7 +107,6 @@ pub fn unset(args: &UnsetArgs) -> Result<()> {
 mod tests {
     use super::*;
 
-
     fn done(value: Option<&str>, before: Option<&str>, daemons: Vec<Verdict>) -> Done {
         Done {
             cgroup: "/db".to_owned(),
@@ -144,7 +143,10 @@ mod tests {
         let json = serde_json::to_value(&set).unwrap();
         assert_eq!(print::undocumented(&json), [""; 0]);
         let unset = printed(&done(None, None, Vec::new()));
-        assert!(unset.starts_with("/db: no user.mthp_ext\nno daemon answers"), "{unset}");
+        assert!(
+            unset.starts_with("/db: no user.mthp_ext\nno daemon answers"),
+            "{unset}"
+        );
     }
 
     #[test]

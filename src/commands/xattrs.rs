@@ -59,7 +59,9 @@ impl Made {
             }
             (Ok((planned, _)), Some(others)) => {
                 let name = &planned.resolved.policy.name;
-                format!("policy {name}, as its {XATTR} says ({said}), which may only lower: {others}")
+                format!(
+                    "policy {name}, as its {XATTR} says ({said}), which may only lower: {others}"
+                )
             }
             (Err(what), None) => format!("its {XATTR} ({said}) is left out: {what}"),
             (Err(what), Some(others)) => {
@@ -195,7 +197,11 @@ impl Xattrs {
 
     /// The policy that a cgroup would have without its own: by a pattern of the configuration, or
     /// that of the nearest one above.  Each policy has a number.
-    fn without<'a>(&'a self, path: &Path, ground: Ground<'a>) -> (usize, &'a Resolved, &'a Tunables) {
+    fn without<'a>(
+        &'a self,
+        path: &Path,
+        ground: Ground<'a>,
+    ) -> (usize, &'a Resolved, &'a Tunables) {
         let plan = ground.plan;
         let within = |path: &&Path| path.starts_with(&ground.root.path);
         for (up, path) in path.ancestors().take_while(within).enumerate() {
@@ -212,7 +218,13 @@ impl Xattrs {
         (0, &plan.root, &plan.tunables)
     }
 
-    fn make(&mut self, path: &Path, xattr: Xattr, ground: Ground<'_>, place: Place<'_>) -> Rc<Made> {
+    fn make(
+        &mut self,
+        path: &Path,
+        xattr: Xattr,
+        ground: Ground<'_>,
+        place: Place<'_>,
+    ) -> Rc<Made> {
         let (base, resolved, tunables) = self.without(path, ground);
         let key = (base, xattr);
         if let Some(made) = self.made.get(&key) {
@@ -224,9 +236,8 @@ impl Xattrs {
             let value = value.ok_or_else(|| format!("it may have {LONGEST} bytes"))?;
             let one = config::of_xattr(value)?;
             if xattr.others.is_none() {
-                let find = |name: &str| {
-                    cli::policy(name, ground.directory).map_err(|e| e.to_string())
-                };
+                let find =
+                    |name: &str| cli::policy(name, ground.directory).map_err(|e| e.to_string());
                 return ground.plan.with_xattr(resolved, &one, &find, ground.sizes);
             }
             let lent = self.made.values().filter(|made| {
@@ -459,7 +470,11 @@ mod tests {
             others: None,
         });
         let change = world.take("a", long).unwrap();
-        assert!(change.text.contains("it may have 512 bytes"), "{}", change.text);
+        assert!(
+            change.text.contains("it may have 512 bytes"),
+            "{}",
+            change.text
+        );
         // Several lines are as good as one.
         assert_ne!(world.says("a", "policy=web\n\tcap=32K\n"), "");
         assert_eq!(world.of("a"), is("web+cap", 3));
@@ -541,7 +556,11 @@ mod tests {
         // Root has its places still, and they have what others had.
         assert!(world.says("r", "cap=4K").contains("policy default+cap"));
         world.xattrs.keep(|id| id == 1);
-        assert!(world.asks("v", "cap=fault=4K").contains("policy default+cap"));
+        assert!(
+            world
+                .asks("v", "cap=fault=4K")
+                .contains("policy default+cap")
+        );
     }
 
     /// The policies that cgroups say are each made once.

@@ -153,10 +153,7 @@ mod tests {
         for (text, path) in [
             ("0::/\n", Some("")),
             ("0::/a.slice/b.service\n", Some("a.slice/b.service")),
-            (
-                "12:cpu:/x\n0::/b.service/.control\n",
-                Some("b.service"),
-            ),
+            ("12:cpu:/x\n0::/b.service/.control\n", Some("b.service")),
             ("12:cpu:/x\n", None),
         ] {
             assert_eq!(own_path(text), path.map(Path::new), "{text}");
