@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d74000f,	/* "mt", 15 */
+	MTHP_ABI = 0x6d740010,	/* "mt", 16 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */

@@ -150,6 +150,16 @@ reload_without() {
 	[ "$(property ActiveState)" = active ] && [ -n "$(link)" ]
 }
 
+# A unit says for itself that nothing is narrowed for it.
+unit_says_off() {
+	mkdir -p /run/systemd/system/probe.service.d
+	printf '%s\n' '[Service]' 'ExecStartPre=+/usr/local/sbin/mthp_ext set off' >/run/systemd/system/probe.service.d/own.conf
+	probe
+	rm -r /run/systemd/system/probe.service.d
+	journalctl -b -u probe.service --no-pager | grep user.mthp_ext
+	[ -z "$narrowed" ] && [ "$huge" -gt 0 ]
+}
+
 stops() {
 	systemctl stop $unit || return 1
 	mthp_ext status
@@ -203,6 +213,7 @@ check "capabilities, filters, cgroup and OOM score are the unit's" sandboxed
 check "the policy narrows" narrows
 check "kill -9 is followed by a restart" restarted_after KILL 60
 check "a reload of a good configuration keeps the process" reload_good
+check "a unit's drop-in takes the policy away from it" unit_says_off
 check "a reload of a bad configuration fails and changes nothing" reload_bad
 check "a reload without a configuration changes nothing" reload_without
 check "stop leaves nothing attached" stops

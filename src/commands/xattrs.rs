@@ -443,7 +443,7 @@ mod tests {
             (b" \n ", "needs a policy, or values"),
             (b"\xff\xfe", "no text (UTF-8)"),
             (b"policy=nobody", "there is no policy 'nobody'"),
-            (b"policy=a\0b", "'a\\x00b'"),
+            (b"policy=a\0b", "a\\x00b"),
             (b"database", "'database' is neither KEY=VALUE nor off"),
             (b"magic=1", "'magic' is no option"),
             (b"max-order=4", "'max-order' is no option"),
