@@ -67,9 +67,13 @@ __noinline int mthp_wake(struct cgroup *cgrp __arg_trusted)
 {
 	struct mthp_cgroup *state;
 	struct cgroup *at;
-	int level;
+	int n, level, first = cgrp->level - MTHP_MAX_DEPTH;
 
-	bpf_for(level, 0, MTHP_MAX_DEPTH + 1) {
+	/* In a deep tree those at the top are left out, and not the cgroup itself. */
+	if (first < 0)
+		first = 0;
+	bpf_for(n, 0, MTHP_MAX_DEPTH + 1) {
+		level = first + n;
 		if (level > cgrp->level)
 			break;
 		at = bpf_cgroup_ancestor(cgrp, level);

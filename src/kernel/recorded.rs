@@ -5,7 +5,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -43,8 +43,9 @@ fn lock(kind: i32) -> libc::flock {
 
 /// Opens a file to append to, as its writer.
 fn own(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().append(true).create(true).open(path)?;
-    // Root and its group, as of the socket of --metrics.
+    // Root and its group, as of the socket of --metrics; whatever the umask.
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).mode(0o640).open(path)?;
     file.set_permissions(Permissions::from_mode(0o640))?;
     // Only one daemon is attached to a cgroup, so nobody else has it.
     match fcntl(file.as_fd(), FcntlArg::F_OFD_SETLK(&lock(libc::F_WRLCK))) {
@@ -74,6 +75,8 @@ impl Writer {
             .recursive(true)
             .mode(0o755)
             .create(directory)?;
+        // A service's umask leaves the group out.
+        fs::set_permissions(directory, Permissions::from_mode(0o755))?;
         let path = directory.join(name).with_extension(ENDING);
         let file = own(&path)?;
         let mut writer = Writer {

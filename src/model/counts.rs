@@ -14,7 +14,7 @@ pub struct Count {
     pub asked: u64,
     /// Those that could have it.
     pub allowed: u64,
-    /// Those that could not, and got a smaller one.
+    /// Those to which the policy did not allow it.
     pub denied: u64,
 }
 

@@ -130,7 +130,7 @@ metrics! {
     OF_SIZE: "size_requests", Counter, None, ["cgroup", "reason", "size"],
         "The same by the largest size that was possible; absent where there was none";
     DENIED: "size_denied", Counter, None, ["cgroup", "reason", "size"],
-        "Those of them that did not get that size; the others did";
+        "Those of them to which the policy did not allow that size; in a dry run: would not have";
     NARROWED: "narrowed", Counter, None, ["cgroup", "reason", "rule"],
         "Requests from which a rule took a size away";
     ALLOWED: "allowed_largest", Gauge, Some(Unit::Bytes), ["cgroup", "reason"],
