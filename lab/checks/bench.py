@@ -33,10 +33,11 @@ class _Compared:
 
 
 _CASES = {
-    # Below the usual size a limit is a few huge pages, and ratios are a matter of luck.
+    # Below the usual size a limit is a few huge pages, and ratios are a matter of luck.  One run each: nine were 1.01
+    # with a standard deviation of 0.014, the least 0.975, which broke 0.98.  `make bench` has the median of five.
     "redis/set-max": (
-        _Compared(Scale.CI, ("always", "never", DEFAULT), ">= 0.98"),
-        _Compared(Scale.CI, ("never", DEFAULT), ">= 0.98", "mglru"),
+        _Compared(Scale.CI, ("always", "never", DEFAULT), ">= 0.95"),
+        _Compared(Scale.CI, ("never", DEFAULT), ">= 0.95", "mglru"),
     ),
     # One run each, and what its waves meet differs: 0.99 with a standard deviation of 0.018.
     "square/high": (_Compared(Scale.CI, ("never", DEFAULT), ">= 0.92"),),

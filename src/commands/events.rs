@@ -24,13 +24,17 @@ const DIRECTORY: &str = "/run/mthp_ext/events";
 /// Bytes of each of a daemon's two files: some thousand events.
 const MOST_BYTES: u64 = 1 << 20;
 
+/// Daemons that are gone whose events are kept.
+const KEPT: usize = 32;
+
 /// Time between two looks of `--follow`.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Keeps what a daemon reports.
 pub struct Recorder {
-    /// `None`: there is no place for it.
+    /// `None`: there has been no place for it yet.
     writer: Option<Writer>,
+    id: u64,
     root: String,
     number: u64,
 }
@@ -39,11 +43,14 @@ impl Recorder {
     /// For the daemon on a cgroup, by its name and id.  Without a place the policy goes on: its log
     /// has all that is reported, too.
     pub fn open(root: &str, id: u64) -> Self {
-        let writer = Writer::open(Path::new(DIRECTORY), &id.to_string(), MOST_BYTES);
+        let directory = Path::new(DIRECTORY);
+        // What stays too long is no reason to do without the new ones.
+        let _ = files(directory).and_then(|paths| recorded::remove_old(paths, KEPT));
         Recorder {
-            writer: writer
+            writer: place(id)
                 .map_err(|e| eprintln!("mthp_ext: no events in {DIRECTORY}: {e}; the log has them"))
                 .ok(),
+            id,
             root: root.to_owned(),
             number: 0,
         }
@@ -52,16 +59,26 @@ impl Recorder {
     /// Adds a line.  Where that fails, the numbers of the next ones show it.
     pub fn add(&mut self, line: &Line) {
         self.number += 1;
+        if self.writer.is_none() {
+            self.writer = place(self.id).ok();
+        }
         if let Some(writer) = &mut self.writer {
             let _ = writer.add(&log::record(line, &self.root, self.number));
         }
     }
 }
 
+fn place(id: u64) -> io::Result<Writer> {
+    Writer::open(Path::new(DIRECTORY), &id.to_string(), MOST_BYTES)
+}
+
 /// An event of a file.
 #[derive(Debug)]
 struct Event {
     t_ms: u64,
+    /// No less than that of the one before: an event of the kernel may be older than what was
+    /// reported when it was read, and keeps its place.
+    order_ms: u64,
     number: u64,
     /// In words.
     text: String,
@@ -74,8 +91,10 @@ impl Event {
     fn read(json: String) -> Option<Self> {
         let value: Value = serde_json::from_str(&json).ok()?;
         (value["version"] == log::VERSION).then_some(())?;
+        let t_ms = value["t_ms"].as_u64()?;
         Some(Event {
-            t_ms: value["t_ms"].as_u64()?,
+            t_ms,
+            order_ms: t_ms,
             number: value["number"].as_u64()?,
             text: value["text"].as_str()?.to_owned(),
             json,
@@ -87,15 +106,18 @@ impl Event {
 struct Events {
     reader: Reader,
     last: Option<u64>,
+    latest_ms: u64,
 }
 
 impl Events {
     /// Those that have come, and how many are missing between them.
     fn take(&mut self) -> io::Result<(Vec<Event>, u64)> {
         let lines = self.reader.lines()?;
-        let found: Vec<Event> = lines.into_iter().filter_map(Event::read).collect();
+        let mut found: Vec<Event> = lines.into_iter().filter_map(Event::read).collect();
         let mut missing = 0;
-        for event in &found {
+        for event in &mut found {
+            self.latest_ms = self.latest_ms.max(event.t_ms);
+            event.order_ms = self.latest_ms;
             missing += match self.last {
                 // The oldest that is kept.
                 None => 0,
@@ -145,7 +167,11 @@ fn come(directory: &Path, all: &mut BTreeMap<PathBuf, Events>) -> io::Result<(Ve
     for path in files(directory)? {
         if let Entry::Vacant(new) = all.entry(path) {
             let reader = Reader::open(new.key())?;
-            new.insert(Events { reader, last: None });
+            new.insert(Events {
+                reader,
+                last: None,
+                latest_ms: 0,
+            });
         }
     }
     let (mut found, mut missing) = (Vec::new(), 0);
@@ -154,7 +180,7 @@ fn come(directory: &Path, all: &mut BTreeMap<PathBuf, Events>) -> io::Result<(Ve
         found.extend(more);
         missing += gap;
     }
-    found.sort_by_key(|event| event.t_ms);
+    found.sort_by_key(|event| event.order_ms);
     Ok((found, missing))
 }
 
@@ -242,10 +268,13 @@ mod tests {
         assert_eq!((text(0, false).as_str(), missing), (words, 0));
         assert_eq!(text(2500, false), "[    3.000] n2\n");
         assert_eq!(text(2500, true), line(3000, 2));
-        // Only what is new.
+        // Only what is new, and what one daemon has reported stays in its order.
         two.add(&line(4000, 2)).unwrap();
+        two.add(&line(3900, 3)).unwrap();
+        one.add(&line(3950, 3)).unwrap();
         let (found, _) = come(dir.path(), &mut all).unwrap();
-        assert_eq!(found.len(), 1);
+        let times: Vec<u64> = found.iter().map(|event| event.t_ms).collect();
+        assert_eq!(times, [3950, 4000, 3900]);
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub struct Writer {
     file: File,
     length: u64,
     most: u64,
+    /// The last line has no end: the writer before was killed.
+    torn: bool,
 }
 
 impl Writer {
@@ -79,34 +81,29 @@ impl Writer {
         fs::set_permissions(directory, Permissions::from_mode(0o755))?;
         let path = directory.join(name).with_extension(ENDING);
         let file = own(&path)?;
-        let mut writer = Writer {
-            length: file.metadata()?.len(),
-            path,
-            file,
-            most,
-        };
-        writer.end_line()?;
-        Ok(writer)
-    }
-
-    /// A daemon that was killed may have left part of a line.
-    fn end_line(&mut self) -> io::Result<()> {
+        let length = file.metadata()?.len();
         let mut last = [b'\n'];
-        if self.length != 0 {
-            let mut file = File::open(&self.path)?;
+        if length != 0 {
+            let mut file = File::open(&path)?;
             file.seek(SeekFrom::End(-1))?;
             file.read_exact(&mut last)?;
         }
-        match last {
-            [b'\n'] => Ok(()),
-            _ => self.write(b"\n"),
-        }
+        Ok(Writer {
+            path,
+            file,
+            length,
+            most,
+            torn: last != [b'\n'],
+        })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.file.write_all(bytes) {
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let end: &[u8] = if self.torn { b"\n" } else { b"" };
+        let bytes = [end, line].concat();
+        match self.file.write_all(&bytes) {
             Ok(()) => {
                 self.length += bytes.len() as u64;
+                self.torn = false;
                 Ok(())
             }
             Err(error) => {
@@ -128,8 +125,14 @@ impl Writer {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
             _ => {}
         }
+        self.begin()
+    }
+
+    /// Goes on with a file of this name, whichever there is.
+    fn begin(&mut self) -> io::Result<()> {
         self.file = own(&self.path)?;
-        self.length = 0;
+        self.length = self.file.metadata()?.len();
+        self.torn = false;
         Ok(())
     }
 
@@ -140,6 +143,10 @@ impl Writer {
     /// be.
     pub fn add(&mut self, line: &str) -> io::Result<()> {
         let bytes = line.as_bytes();
+        // Somebody has removed it: nobody would read what comes.
+        if self.file.metadata()?.nlink() == 0 {
+            self.begin()?;
+        }
         if self.length != 0 && self.length + bytes.len() as u64 > self.most {
             self.turn()?;
         }
@@ -165,6 +172,33 @@ impl Writer {
             written => written,
         }
     }
+}
+
+/// Removes the oldest files that nobody writes any more; the newest `keep` of them stay.
+///
+/// # Errors
+/// If `paths` cannot be looked at; one that has gone meanwhile is no error.
+pub fn remove_old(paths: Vec<PathBuf>, keep: usize) -> io::Result<()> {
+    let mut left = Vec::new();
+    for path in paths.into_iter().filter(|path| !is_written(path)) {
+        match path.metadata() {
+            Ok(meta) => left.push((meta.modified()?, path)),
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+    }
+    left.sort();
+    let gone = left.len().saturating_sub(keep);
+    for path in left
+        .drain(..gone)
+        .flat_map(|(_, path)| [older(&path), path])
+    {
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Does a process write it?  A kernel without CONFIG_FILE_LOCKING cannot tell: then one may.
@@ -351,6 +385,46 @@ mod tests {
         writer(dir.path(), 100).add("b\n").unwrap();
         let lines = Reader::open(&path).unwrap().lines().unwrap();
         assert_eq!(lines[lines.len() - 3..], ["a", "hal", "b"]);
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path(dir.path());
+        let mut writer = writer(dir.path(), 100);
+        writer.add("1\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        writer.add("2\n").unwrap();
+        writer.add("3\n").unwrap();
+        assert!(is_written(&path));
+        assert_eq!(
+            numbers(&Reader::open(&path).unwrap().lines().unwrap()),
+            [2, 3]
+        );
+    }
+
+    #[test]
+    fn of_daemons_that_are_gone_the_newest_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |n: u64| dir.path().join(format!("{n}.{ENDING}"));
+        let written = Writer::open(dir.path(), "0", 100).unwrap();
+        for n in 1..=4 {
+            fs::write(file(n), "").unwrap();
+            fs::write(older(&file(n)), "").unwrap();
+            let age = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(n);
+            File::options()
+                .write(true)
+                .open(file(n))
+                .unwrap()
+                .set_modified(age)
+                .unwrap();
+        }
+        remove_old((0..=5).map(file).collect(), 2).unwrap();
+        for n in 0..=4 {
+            assert_eq!(file(n).exists(), n == 0 || n > 2, "{n}");
+            assert_eq!(older(&file(n)).exists(), n > 2, "{n}");
+        }
+        drop(written);
     }
 
     /// A service manager removes the directory of a service that stops.
