@@ -149,12 +149,13 @@ fn source(call: &Call, own: &OwnFile) -> Option<(String, bool)> {
     let sizes = "/sys/kernel/mm/transparent_hugepage/hugepages-";
     let name = of(sizes, "*")
         .or_else(|| of("/sys/fs/bpf/mthp_ext/", "*"))
+        .or_else(|| of(EVENTS, "*"))
         .unwrap_or(path);
     Some((name, read))
 }
 
 /// What becomes of a command that cannot read a file: its exit code.
-const UNREAD: [(&str, &str, i32); 39] = [
+const UNREAD: [(&str, &str, i32); 41] = [
     // Of Rust's runtime.
     ("run", "/proc/self/maps", 0),
     ("status", "/proc/self/maps", 0),
@@ -164,6 +165,9 @@ const UNREAD: [(&str, &str, i32); 39] = [
     // Without its capabilities it takes it that it has none.
     ("run", "/proc/self/status", 4),
     ("support", "/proc/self/status", 4),
+    // What other daemons and those before it have reported.
+    ("run", "/run/mthp_ext/events", 0),
+    ("run", "/run/mthp_ext/events/*", 0),
     ("run", "/sys/fs/bpf", 0),
     ("run", "/sys/fs/bpf/mthp_ext/*", 1),
     ("status", "/sys/fs/bpf/mthp_ext", 0),
