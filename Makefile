@@ -104,7 +104,7 @@ kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockd
 kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=...)
 	@$(LAB) kernel-tree
 
-kernel-patches: ## write the commits of that tree back to kernel/patches/ (DIR=...)
+kernel-patches: ## write the commits of that tree back to kernel/series/mthp/ (DIR=...)
 	@$(LAB) kernel-patches
 
 checkpatch: ## run the kernel's checkpatch.pl --strict over the series

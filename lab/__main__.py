@@ -264,7 +264,7 @@ def _parser() -> argparse.ArgumentParser:
     directory = BUILD / "kernel-tree"
     tree = add("kernel-tree", _kernel_tree, "make a git tree with one commit per patch")
     also(tree, "--dir", "DIR", "where", Path, directory)
-    patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/patches/")
+    patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/series/mthp/")
     also(patches, "--dir", "DIR", "the tree", Path, directory)
     also(patches, "--base", "BASE", "commit the series starts above, for a tree that kernel-tree did not make")
     add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
