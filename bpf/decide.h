@@ -168,9 +168,15 @@ static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tuna
 }
 
 /*
- * Room below one limit, in pages; negative over it.  A limit is as good as none while
- * another large folio would fit beside all that there is, what is @swapped included: then
- * nothing has to go for it.  Should there be more one day, reclaim asks, and takes it back.
+ * So many of the largest folios must fit beside all that there is where nothing is to be taken
+ * back later.  What is left is for page tables, stacks and page cache, which ask nobody.
+ */
+#define MTHP_RESERVE	4u
+
+/*
+ * Room below one limit, in pages; negative over it.  A limit is as good as none while the
+ * reserve would fit beside all that there is, what is @swapped included: then nothing has to
+ * go for it.  Should there be more one day, reclaim asks, and takes it back.
  * Where not all fits, large folios have @share of the limit, in 1024ths.  Limits are below
  * 2^52 pages: the product has room.
  *
@@ -182,7 +188,7 @@ static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u64 swap
 					     const struct mthp_tunables *t)
 {
 	__s64 over = used + mthp_common(t)->largest_pages - (limit * share >> 10);
-	__s64 beyond = used + swapped + mthp_common(t)->largest_pages - limit;
+	__s64 beyond = used + swapped + MTHP_RESERVE * mthp_common(t)->largest_pages - limit;
 	__s64 within = ((over - 1) | (beyond - 1)) >> 63;
 
 #ifdef __bpf__
@@ -326,17 +332,28 @@ static __always_inline __u32 mthp_cap(const struct mthp_facts *f, const struct m
 #define MTHP_KEEP_FACTOR	16u
 
 /*
- * How often a folio has to fit into what is left.  What is wanted, once.  One that is
- * in use takes no more room by staying: it is split where memory is short, and not
- * already where no more of its size would be given.
+ * How often a folio has to fit into what is left.  One that is in use takes no more room by
+ * staying: it is split where memory is short, and not already where no more of its size would
+ * be given.
  */
 static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
 	__u64 usual = t->room_factor;
 
-	if (mthp_wanted(f, t))
-		return 1;
 	return f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR ? MTHP_KEEP_FACTOR : usual;
+}
+
+/*
+ * What is wanted has to fit once, beside the reserve: an allocator that advises a region for
+ * each thread would fill a small container with what nobody touched.
+ */
+static __always_inline __u64 mthp_wanted_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
+{
+	const __u64 reserve = MTHP_RESERVE * mthp_common(t)->largest_pages << mthp_common(t)->page_shift;
+
+	if (f->room_bytes <= reserve)
+		return 0;
+	return mthp_fitting_orders(f->room_bytes - reserve, 1, mthp_common(t)->page_shift);
 }
 
 /* Orders that fit into what is left. */
@@ -344,6 +361,8 @@ static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const 
 {
 	__u64 fits = mthp_fitting_orders(f->room_bytes, mthp_factor(f, t), mthp_common(t)->page_shift);
 
+	if (mthp_wanted(f, t))
+		fits |= mthp_wanted_orders(f, t);
 	/* Room for the largest that exists is room for all: those above are words. */
 	return fits | -(fits & mthp_common(t)->largest_pages);
 }
