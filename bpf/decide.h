@@ -168,12 +168,6 @@ static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tuna
 }
 
 /*
- * So many of the largest folios must fit beside all that there is where nothing is to be taken
- * back later.  What is left is for page tables, stacks and page cache, which ask nobody.
- */
-#define MTHP_RESERVE	4u
-
-/*
  * Room below one limit, in pages; negative over it.  A limit is as good as none while the
  * reserve would fit beside all that there is, what is @swapped included: then nothing has to
  * go for it.  Should there be more one day, reclaim asks, and takes it back.

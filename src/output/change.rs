@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::why::{Level, rules};
-use crate::model::abi::{Bind, Record, Tunables};
+use crate::model::abi::{Bind, RESERVE, Record, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
@@ -115,18 +115,19 @@ fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
     };
     let used = pages(record.used_bytes) - cache;
     let swapped = (!machine && what_fits_is_given(t)).then(|| pages(record.swapped_bytes));
+    let reserve = i128::from(RESERVE) * largest;
     let share = i128::from(t.limit_share);
     let (factor, orders) = strictest(record);
     let all = factor * largest;
 
     let at_most = [
         Some(((limit * share) >> 10) - largest),
-        swapped.map(|swapped| limit - swapped - largest),
+        swapped.map(|swapped| limit - swapped - reserve),
         Some(limit - all),
     ];
     let at_least = [
         (share > 0).then(|| ((used + largest).max(0) * 1024 + share - 1) / share),
-        swapped.map(|swapped| used + swapped + largest),
+        swapped.map(|swapped| used + swapped + reserve),
         Some(used + all),
     ];
     let next = (0..t.largest_pages.checked_ilog2().unwrap_or(0))
