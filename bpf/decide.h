@@ -233,19 +233,13 @@ static __always_inline __u64 mthp_key_bytes(__s64 key, const struct mthp_tunable
 }
 
 /*
- * Orders whose folio fits @factor times into @room bytes.  Dividing rather
- * than multiplying cannot overflow, and order n fits k pages iff bit n is not
- * above k's highest bit: no loop over orders, no PMD order in the code.
+ * The largest folio that fits @factor times into @room, both in pages.  Dividing rather than
+ * multiplying cannot overflow, and order n fits k pages iff bit n is not above k's highest
+ * bit: no loop over orders, no PMD order in the code.
  */
-static __always_inline __u64 mthp_fitting_orders(__u64 room, __u64 factor,
-						  __u32 page_shift)
+static __always_inline __u64 mthp_fitting_pages(__u64 room, __u64 factor)
 {
-	__u64 pages;
-
-	if (room == MTHP_NO_LIMIT)
-		return ~0ULL;
-	pages = (room >> page_shift) / (factor ? factor : 1);
-	return mthp_fill_down(pages);
+	return room / (factor ? factor : 1);
 }
 
 /* Under pressure every large folio is one that gets swapped whole. */
@@ -338,25 +332,21 @@ static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struc
 }
 
 /*
- * What is wanted has to fit once, beside the reserve: an allocator that advises a region for
- * each thread would fill a small container with what nobody touched.
+ * Orders that fit into what is left.  What is wanted has to fit once, beside the reserve: an
+ * allocator that advises a region for each thread would fill a small container with what
+ * nobody touched.  Without a branch, for the reason of mthp_min().
  */
-static __always_inline __u64 mthp_wanted_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
-{
-	const __u64 reserve = MTHP_RESERVE * mthp_common(t)->largest_pages << mthp_common(t)->page_shift;
-
-	if (f->room_bytes <= reserve)
-		return 0;
-	return mthp_fitting_orders(f->room_bytes - reserve, 1, mthp_common(t)->page_shift);
-}
-
-/* Orders that fit into what is left. */
 static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	__u64 fits = mthp_fitting_orders(f->room_bytes, mthp_factor(f, t), mthp_common(t)->page_shift);
+	__s64 room = f->room_bytes >> mthp_common(t)->page_shift;
+	__s64 pages = mthp_fitting_pages(room, mthp_factor(f, t)), reserve;
+	__u64 fits;
 
-	if (mthp_wanted(f, t))
-		fits |= mthp_wanted_orders(f, t);
+	if (mthp_wanted(f, t)) {
+		reserve = MTHP_RESERVE * mthp_common(t)->largest_pages;
+		pages = -mthp_min(-pages, reserve - room);
+	}
+	fits = mthp_fill_down(pages);
 	/* Room for the largest that exists is room for all: those above are words. */
 	return fits | -(fits & mthp_common(t)->largest_pages);
 }

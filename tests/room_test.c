@@ -293,7 +293,7 @@ static void no_limit_means_no_opinion(void)
 /* A K of 0 never gets past the command line; dividing by it must not either. */
 static void a_factor_of_zero_does_not_divide(void)
 {
-	CHECK(mthp_fitting_orders(4096, 0, 12) == 1, "taken as 1");
+	CHECK(mthp_fitting_pages(4096, 0) == 4096, "taken as 1");
 }
 
 /* What the lists of the cgroup itself do not show: of its subtree, and what must be written. */
