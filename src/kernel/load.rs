@@ -224,6 +224,7 @@ impl Loaded {
         if let (1.., Some(place)) = (values.0.dry_run, &place) {
             if place.link()?.is_some() {
                 return Err(Error::Usage(format!(
+        Place::sweep();
                     "{}: a policy is kept here, and a dry run would end it: run `mthp_ext detach` first, \
                      or choose another --root.",
                     shown::path(&root.path)
@@ -587,7 +588,7 @@ fn set_heartbeat(programs: &mut Programs, load: &Load, window_ns: u64) -> Result
     if !scans {
         return Ok(());
     }
-    let oldest = kept::WINDOWS.saturating_mul(window_ns);
+    let oldest = kept::oldest(window_ns);
     for mut map in programs.open.maps_mut() {
         if map.name() == abi::KEPT_MAP {
             return map
