@@ -8,6 +8,7 @@ pub mod clock;
 pub mod files;
 pub mod kept;
 pub mod links;
+pub mod late;
 pub mod load;
 pub mod named;
 pub mod neighbours;

@@ -87,6 +87,8 @@ pub struct Ext {
     child: Child,
     lines: Receiver<Value>,
     errors: Option<JoinHandle<String>>,
+    /// When the policy was in force: `CLOCK_MONOTONIC`, milliseconds.
+    pub in_force_ms: u64,
     /// What loading the policy took.
     pub load_ms: u64,
 }
@@ -117,6 +119,7 @@ impl Ext {
             child: piped.spawn().unwrap(),
             lines,
             errors: None,
+            in_force_ms: 0,
             load_ms: 0,
         };
         let (out, err) = (ext.child.stdout.take(), ext.child.stderr.take());
@@ -133,6 +136,7 @@ impl Ext {
         match ext.next(PATIENCE) {
             Some(first) => {
                 assert_eq!(first["event"], "attached");
+                ext.in_force_ms = first["t_ms"].as_u64().unwrap();
                 ext.load_ms = first["load_ms"].as_u64().unwrap();
             }
             None => panic!("it does not attach: {}", ext.errors()),
