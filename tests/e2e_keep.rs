@@ -72,7 +72,7 @@ fn link_id() -> u64 {
 fn detach() -> Value {
     let out = output(&["detach", "--json"]);
     assert!(out.status.success(), "{out:?}");
-    serde_json::from_slice(&out.stdout).unwrap()
+    common::schema::answer("detach", &out.stdout)
 }
 
 /// Nothing is attached and nothing is pinned.

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::{Group, PATIENCE};
+use super::{Group, PATIENCE, schema};
 
 /// A command of mthp_ext.
 pub fn command(args: &[&str]) -> Command {
@@ -37,7 +37,7 @@ pub fn fails(args: &[&str]) -> (i32, String) {
 pub fn status() -> Value {
     let out = output(&["status", "--json"]);
     assert!(out.status.success(), "{out:?}");
-    serde_json::from_slice(&out.stdout).unwrap()
+    schema::answer("status", &out.stdout)
 }
 
 /// The line of a cgroup in `status --json`.
@@ -103,7 +103,7 @@ fn text_of(mut from: impl Read) -> String {
 /// Passes on each line of JSON until there are no more, or nobody wants them.
 fn pass_on(from: impl Read, to: &Sender<Value>) {
     for line in BufReader::new(from).lines().map_while(Result::ok) {
-        let value = serde_json::from_str(&line).expect("a line of JSON");
+        let value = schema::answer("run", line.as_bytes());
         if to.send(value).is_err() {
             break;
         }
