@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{
-    advise, config, detach, events, explain, metrics, options, policies, reload, run, set,
+    advise, config, detach, events, explain, metrics, options, policies, reload, run, schema, set,
     settings, status, support, top,
 };
 
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Events(args) => events::main(&args).map(|()| 0),
         Command::Top(args) => top::main(&args).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
+        Command::Schema(args) => schema::main(&args).map(|()| 0),
         Command::CheckConfig(args) => config::check(&args).map(|()| 0),
         Command::Config(args) => config::show(&args.config).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),

@@ -13,6 +13,7 @@ use clap_complete::Shell;
 
 use super::exporter::Address;
 use super::given::Given;
+use super::schema;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::model::abi::Tunables;
 use crate::model::options::{self, Opt};
@@ -99,6 +100,9 @@ pub enum Command {
     /// List the metrics that `run --metrics` serves: type, labels, and what they are
     #[command(after_help = EXIT_CODES)]
     Metrics(OptionsArgs),
+    /// Print the JSON schema of what a command prints with --json; without a name, list them
+    #[command(after_help = EXIT_CODES)]
+    Schema(SchemaArgs),
     /// Name each mistake of a configuration, with file and line; changes nothing
     #[command(after_help = EXIT_CODES)]
     CheckConfig(ConfigArgs),
@@ -307,6 +311,14 @@ pub struct OptionsArgs {
     /// Print the page of docs/
     #[arg(long)]
     pub markdown: bool,
+}
+
+/// Options of `schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// The command
+    #[arg(value_name = "COMMAND", value_parser = schema::names())]
+    pub command: Option<String>,
 }
 
 /// What becomes of a policy when its daemon ends, by a signal or unforeseen.

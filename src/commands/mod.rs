@@ -17,6 +17,7 @@ pub mod options;
 pub mod policies;
 pub mod reload;
 pub mod run;
+pub mod schema;
 pub mod set;
 pub mod settings;
 pub mod status;

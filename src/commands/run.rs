@@ -199,7 +199,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let (assigns, keep) = (assigner.is_some(), args.on_exit == OnExit::Keep);
     let values = (&load, &profiles);
-    let mut loaded = Loaded::attach(programs, values, assigns, &carrier, &root, keep)?;
+    let loaded = Loaded::attach(programs, values, assigns, &carrier, &root, keep)?;
     let assigner = assigner.map(RefCell::new);
     drop(carrier);
     give_back();
@@ -215,7 +215,6 @@ pub fn main(args: &RunArgs) -> Result<()> {
             .print(line)
             .map_err(|source| Error::Output { source })
     };
-    let explain = loaded.take_explain();
     // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.
     let requests = Requests::listen(&root)
         .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
@@ -223,13 +222,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // A reload changes it.
     let what = RefCell::new(what);
     // Whatever fails from here on, the policy is detached below.
-    let begin = || -> Result<Ended> {
+    let mut begin = || -> Result<Ended> {
         let link_id = loaded.link_id()?;
         // Before it is said what they are: then no change is missed.
         let settings = RefCell::new(Watched::new(Path::new(thp::THP_SYSFS)));
         let thp = Thp::of_this_machine();
         print(&Line::Attached {
-            t_ms: now_ms(),
+            t_ms: loaded.in_force_ms,
             what: what.borrow().clone(),
             root: at.clone(),
             cgroup_id: root.id,
@@ -247,7 +246,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             root: root.path.clone(),
             mount: root.mount.clone(),
             sizes,
-            explain,
+            explain: loaded.explain()?,
             counters: counters.clone(),
         })?;
         if let Some(assigner) = &assigner {

@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::errors::Result;
@@ -176,7 +177,7 @@ const FEATURES: &[Feature] = &[
 ];
 
 /// One judged feature.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Line {
     name: &'static str,
     present: bool,
@@ -186,7 +187,7 @@ pub struct Line {
 }
 
 /// The whole answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
     /// `full`, or the name of the first feature that is missing.
     pub verdict: &'static str,

@@ -24,7 +24,9 @@ use libbpf_rs::{
 
 use super::carrier::{self, Carrier};
 use super::cgroup::Cgroup;
+use super::clock;
 use super::kept::{self, Place};
+use super::late;
 use super::links;
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Assignment, Load, Walk};
@@ -163,7 +165,7 @@ fn require_ops(ops: &[String]) -> std::result::Result<(), String> {
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
 
 /// How much of it is kept: the verifier prints the reason last.
-const LOG_TAIL: usize = 4096;
+pub(super) const LOG_TAIL: usize = 4096;
 
 fn keep_log(level: PrintLevel, message: String) {
     if level == PrintLevel::Debug {
@@ -182,6 +184,9 @@ fn keep_log(level: PrintLevel, message: String) {
     }
 }
 
+/// Programs that nobody needs before the policy is in force.
+const LATE: [&str; 2] = [abi::SCAN_PROG, abi::EXPLAIN_PROG];
+
 /// A policy at work.  Dropping it detaches it.
 pub struct Loaded {
     link: OwnedFd,
@@ -195,6 +200,8 @@ pub struct Loaded {
     root_id: u64,
     /// Ring buffer of changed decisions; an object of one's own may have none.
     pub events: Option<MapHandle>,
+    /// Since when it is in force: `CLOCK_MONOTONIC`, milliseconds.
+    pub in_force_ms: u64,
     /// What loading took, most of it the verifier's.
     pub load_time: Duration,
     /// Where it stays when this process has ended.
@@ -217,6 +224,7 @@ impl Loaded {
         root: &Cgroup,
         keep: bool,
     ) -> Result<Self> {
+        Place::sweep();
         let place = match keep {
             true => Some(Place::make(root)?),
             false => Place::find(root)?,
@@ -284,18 +292,25 @@ impl Loaded {
         if let Some(storage) = storage.transpose()?.flatten() {
             reuse(&mut programs, &storage)?;
         }
-        let Programs { open, own, .. } = programs;
+        let Programs { mut open, own, .. } = programs;
         let own = own.as_deref();
+        let left = place.map(Place::link).transpose()?.flatten();
         let begun = Instant::now();
+        // What is to be kept is scanned before it is in force, as it would be too old else.
+        let late = match (own, place) {
+            (None, None) => {
+                late::set_aside(&mut open, &LATE).map_err(|e| load_error(own, e.into()))?
+            }
+            _ => Vec::new(),
+        };
         let object = open.load().map_err(|e| load_error(own, e))?;
-        let load_time = begun.elapsed();
 
         let ops = fill_ops(&object, own, value_type, program_offset)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", shown::path(&root.path)))?;
-        let scan = descriptor(&object, abi::SCAN_PROG)?;
+        let mut scan = descriptor(&object, abi::SCAN_PROG)?;
         let assign = descriptor(&object, abi::ASSIGN_PROG)?;
-        let explain = descriptor(&object, abi::EXPLAIN_PROG)?;
+        let mut explain = descriptor(&object, abi::EXPLAIN_PROG)?;
         let events = map(&object, abi::EVENTS_MAP)
             .map(|events| MapHandle::try_from(&events))
             .transpose()
@@ -304,7 +319,6 @@ impl Loaded {
         if let (Some(_), Some(scan)) = (place, &scan) {
             run_scan(scan.as_fd(), root.id)?;
         }
-        let left = place.map(Place::link).transpose()?.flatten();
         let is_left = left.is_some();
         let link = match left {
             Some((link, _)) => {
@@ -313,11 +327,24 @@ impl Loaded {
             }
             None => carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?,
         };
+        let in_force_ms = clock::now_ms();
+        for name in late {
+            let loaded = late::load(&object, name);
+            let loaded = loaded.map_err(|(e, log)| why_not(None, e.into(), &log))?;
+            match name {
+                abi::SCAN_PROG => scan = loaded,
+                _ => explain = loaded,
+            }
+        }
+        let load_time = begun.elapsed();
         if let (true, Some(place)) = (keep, place) {
-            let explain = program(&object, abi::EXPLAIN_PROG);
             let storage = map(&object, abi::STORAGE_MAP).filter(|_| shares);
-            let explain = explain.as_ref().map(AsFd::as_fd);
-            let pinned = place.pin(link.as_fd(), explain, storage.as_ref().map(AsFd::as_fd));
+            let (explain, storage) = (explain.as_ref(), storage.as_ref());
+            let pinned = place.pin(
+                link.as_fd(),
+                explain.map(AsFd::as_fd),
+                storage.map(AsFd::as_fd),
+            );
             if let (Err(_), false) = (&pinned, is_left) {
                 carrier::detach(&link);
             }
@@ -330,6 +357,7 @@ impl Loaded {
             explain,
             root_id: root.id,
             events,
+            in_force_ms,
             load_time,
             kept: None,
             object,
@@ -394,9 +422,15 @@ impl Loaded {
             .map_err(io::Error::other)
     }
 
-    /// Hands over the program that says what is decided for a cgroup.
-    pub fn take_explain(&mut self) -> Option<OwnedFd> {
-        self.explain.take()
+    /// The program that says what is decided for a cgroup.  `status` finds it as long as this is
+    /// not dropped.
+    ///
+    /// # Errors
+    /// Without a descriptor for it.
+    pub fn explain(&self) -> Result<Option<OwnedFd>> {
+        let explain = self.explain.as_ref();
+        let copy = explain.map(OwnedFd::try_clone).transpose();
+        copy.context(|| format!("keeping the program {}", abi::EXPLAIN_PROG))
     }
 
     /// Detaches now, so that nothing is left when the caller says so: no pin either.
@@ -587,7 +621,7 @@ fn set_heartbeat(programs: &mut Programs, load: &Load, window_ns: u64) -> Result
     if !scans {
         return Ok(());
     }
-    let oldest = kept::WINDOWS.saturating_mul(window_ns);
+    let oldest = kept::oldest(window_ns);
     for mut map in programs.open.maps_mut() {
         if map.name() == abi::KEPT_MAP {
             return map

@@ -3,6 +3,7 @@
 //! decision and the constants it was made with.  tests/change.rs feeds what it says back into
 //! `mthp_decide()`, and one page less of it, too.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{Level, rules};
@@ -14,7 +15,7 @@ use crate::model::sentences::{calm_below, stall, what_fits_is_given};
 use crate::model::units::{show_duration, show_size, show_size_up};
 
 /// What ends it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Until {
     /// The verdict of the cgroup above, which this one goes by.
@@ -48,7 +49,7 @@ pub enum Until {
 }
 
 /// The next larger size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Next {
     /// Its name.
     pub size: String,
@@ -57,7 +58,7 @@ pub struct Next {
 }
 
 /// What ends the hold of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Change {
     /// The rule.
     pub rule: Rule,
