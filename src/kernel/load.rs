@@ -24,6 +24,7 @@ use libbpf_rs::{
 
 use super::carrier::{self, Carrier};
 use super::cgroup::Cgroup;
+use super::handed::{self, Left, Named};
 use super::kept::{self, Place};
 use super::links;
 use crate::errors::{Context, Error, Result};
@@ -182,6 +183,17 @@ fn keep_log(level: PrintLevel, message: String) {
     }
 }
 
+/// What is to become of a policy, and what there is of one before it.
+#[derive(Default)]
+pub struct Stay {
+    /// It is to be pinned, and so to outlive this process.
+    pub keep: bool,
+    /// It is to be handed over: [`Loaded::hand_over`].
+    pub hand_over: bool,
+    /// What was handed to this process.
+    pub left: Option<Left>,
+}
+
 /// A policy at work.  Dropping it detaches it.
 pub struct Loaded {
     link: OwnedFd,
@@ -199,13 +211,15 @@ pub struct Loaded {
     pub load_time: Duration,
     /// Where it stays when this process has ended.
     kept: Option<Place>,
+    /// Whether the next process may go on with what is kept of each cgroup.
+    shares: bool,
     object: Object,
 }
 
 impl Loaded {
     /// Loads programs with the values of policies, and attaches them to `root`: in the place of a
     /// policy that was left there, if one was.  `assigns`: with the program that [`Self::assign`]
-    /// runs.  `keep`: it is to outlive this process.
+    /// runs.
     ///
     /// # Errors
     /// Whatever the kernel refuses; nothing is attached then.
@@ -215,8 +229,9 @@ impl Loaded {
         assigns: bool,
         carrier: &Carrier,
         root: &Cgroup,
-        keep: bool,
+        stay: Stay,
     ) -> Result<Self> {
+        let keep = stay.keep;
         let place = match keep {
             true => Some(Place::make(root)?),
             false => Place::find(root)?,
@@ -236,7 +251,7 @@ impl Loaded {
             assigns,
             (carrier, root),
             place.as_ref(),
-            keep,
+            stay,
         );
         let attached = match (attached, place) {
             (Ok(attached), place) => (attached, place),
@@ -268,20 +283,28 @@ impl Loaded {
         assigns: bool,
         (carrier, root): (&Carrier, &Cgroup),
         place: Option<&Place>,
-        keep: bool,
+        stay: Stay,
     ) -> Result<Self> {
         let program_offset = carrier.program_offset()?;
         let value_type = carrier.value_type_id()?;
         set_values(&mut programs, load, profiles)?;
         leave_out(&mut programs, load, assigns);
-        // What is taken over stays pinned for a moment, whatever becomes of it.
-        if place.is_some() {
+        let Stay {
+            keep,
+            hand_over,
+            left,
+        } = stay;
+        let (handed, left_storage) = left.map(Left::parts).unzip();
+        let takes_over = place.is_some() || handed.is_some();
+        // What is taken over stays with others for a moment, whatever becomes of it.
+        if takes_over || hand_over {
             set_heartbeat(&mut programs, load, profiles.of(0).window_ns)?;
         }
         // What other programs, a dry run, or other profiles left of cgroups says nothing here.
         let shares = programs.own.is_none() && !assigns && load.dry_run == 0;
         let storage = place.filter(|_| shares).map(Place::storage);
-        if let Some(storage) = storage.transpose()?.flatten() {
+        let handed_storage = left_storage.flatten().filter(|_| shares);
+        if let Some(storage) = storage.transpose()?.flatten().or(handed_storage) {
             reuse(&mut programs, &storage)?;
         }
         let Programs { open, own, .. } = programs;
@@ -301,13 +324,14 @@ impl Loaded {
             .transpose()
             .map_err(|e| load_error(own, e))?;
         // Before it decides anything: what it takes over from is narrowing already.
-        if let (Some(_), Some(scan)) = (place, &scan) {
+        if let (true, Some(scan)) = (takes_over, &scan) {
             run_scan(scan.as_fd(), root.id)?;
         }
         let left = place.map(Place::link).transpose()?.flatten();
+        let left = left.map(|(link, _)| link).or(handed);
         let is_left = left.is_some();
         let link = match left {
-            Some((link, _)) => {
+            Some(link) => {
                 carrier::update(link.as_fd(), ops.as_fd(), &root.path)?;
                 link
             }
@@ -332,6 +356,7 @@ impl Loaded {
             events,
             load_time,
             kept: None,
+            shares,
             object,
         })
     }
@@ -392,6 +417,16 @@ impl Loaded {
         let key = 0u32.to_ne_bytes();
         map.update(&key, &profiles.bytes(), MapFlags::ANY)
             .map_err(io::Error::other)
+    }
+
+    /// What the service manager is to hold, so that the next process goes on with this policy.
+    ///
+    /// # Errors
+    /// If there can be no further descriptors.
+    pub fn hand_over(&self) -> Result<Vec<Named>> {
+        let storage = map(&self.object, abi::STORAGE_MAP).filter(|_| self.shares);
+        handed::descriptors(&self.link, storage)
+            .context(|| "handing the policy over to the service manager".to_owned())
     }
 
     /// Hands over the program that says what is decided for a cgroup.
@@ -597,7 +632,7 @@ fn set_heartbeat(programs: &mut Programs, load: &Load, window_ns: u64) -> Result
     }
     Err(programs.mismatch(
         "it scans and has no section .rodata.kept, so that it would obey old verdicts for ever \
-         once nobody scans: leave out --on-exit keep, or add bpf/heartbeat.bpf.h",
+         once nobody scans: leave out --on-exit, or add bpf/heartbeat.bpf.h",
     ))
 }
 
