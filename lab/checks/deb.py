@@ -17,7 +17,18 @@ from lab.paths import BUILD, REPO
 from lab.vm import accel
 from lab.vm.cpio import CpioWriter
 
-_SEEDS = ("dpkg", "perl-base", "init-system-helpers", "debianutils", "diffutils", "findutils", "tar", "zlib1g")
+_SEEDS = (
+    "dpkg",
+    "dash",
+    "libc-bin",
+    "perl-base",
+    "init-system-helpers",
+    "debianutils",
+    "diffutils",
+    "findutils",
+    "tar",
+    "zlib1g",
+)
 _LIBELF = {"12": "libelf1", "13": "libelf1t64"}
 _OLD = "0.0.9-1"
 _OLD_CONFIG = "# As an older version had it.\n"
@@ -32,6 +43,8 @@ def _older(tree: Path) -> None:
 def _fill(old: Path, new: Path, archive: CpioWriter) -> None:
     archive.file("/lab/old.deb", old.read_bytes())
     archive.file("/lab/new.deb", new.read_bytes())
+    if "/usr/bin/sh" not in archive:
+        archive.symlink("/usr/bin/sh", "dash")
 
 
 def host(new: Path) -> Suite:
