@@ -128,6 +128,18 @@ def _systemd(_: argparse.Namespace) -> int:
     return systemd.main()
 
 
+def _deb(_: argparse.Namespace) -> int:
+    from lab.deb import build
+
+    return build.main()
+
+
+def _test_deb(_: argparse.Namespace) -> int:
+    from lab.checks import deb
+
+    return deb.main()
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.checks import main
 
@@ -329,7 +341,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--timeout", type=float, default=300, help="seconds (default: %(default)s)")
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
+    add("deb", _deb, "build the Debian package for the release of this machine")
     add("test-systemd", _systemd, "the unit under systemd in a guest")
+    add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
     switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")

@@ -60,6 +60,18 @@ fn values_out_of_range_are_refused() {
     }
 }
 
+/// Nobody would hold the policy.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_policy_is_handed_over_to_a_service_manager_only() {
+    world();
+    let (code, message) = fails(&["run", "--on-exit", "hand-over"]);
+    assert_eq!(code, 2, "{message}");
+    one_message(&message);
+    assert!(message.contains("--on-exit keep"), "{message}");
+    assert_eq!(attached(), 0);
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn without_privilege_nothing_is_attached() {

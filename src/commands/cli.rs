@@ -91,6 +91,10 @@ pub enum Command {
     /// The lines are those of `run`, which keeps the newest of them in /run/mthp_ext/events.
     #[command(after_help = EXIT_CODES)]
     Events(EventsArgs),
+    /// Say what two nodes, or two days of one, do otherwise, beyond noise: of two files with answers of
+    /// `status --json`
+    #[command(after_help = EXIT_CODES)]
+    Compare(CompareArgs),
     /// List the policies of `run`: for whom, which rules, which options they set
     #[command(after_help = EXIT_CODES)]
     Policies(PoliciesArgs),
@@ -122,6 +126,12 @@ pub enum Command {
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual pages, one for each command
+    Man {
+        /// The directory that gets them
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
     },
 }
 
@@ -236,6 +246,23 @@ pub struct EventsArgs {
     pub json: bool,
 }
 
+/// Options of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The answers of `status --json` to compare with; of `status --json --watch TIME` they also say how
+    /// much of a difference is noise
+    #[arg(value_name = "BEFORE.json")]
+    pub before: PathBuf,
+
+    /// Those that are compared
+    #[arg(value_name = "AFTER.json")]
+    pub after: PathBuf,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// A time between two answers: shorter ones would be nothing but work for the kernel.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let time = units::duration(text)?;
@@ -329,6 +356,8 @@ pub enum OnExit {
     Detach,
     /// It stays, pinned in /sys/fs/bpf/mthp_ext, until the next `run` or `detach`
     Keep,
+    /// The service manager holds it: a restart of the service takes it over without a gap, a stop ends it
+    HandOver,
 }
 
 /// Options of `detach`.

@@ -31,7 +31,7 @@ const EXPLAIN: &str = "explain";
 
 /// What is kept of each cgroup.  Another version lays it out in another way, and has another
 /// name for it.
-fn storage() -> String {
+pub fn storage() -> String {
     format!("cgroups-{:x}", abi::ABI.0)
 }
 

@@ -7,6 +7,7 @@ pub mod carrier;
 pub mod cgroup;
 pub mod clock;
 pub mod files;
+pub mod handed;
 pub mod kept;
 pub mod late;
 pub mod links;

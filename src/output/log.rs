@@ -43,6 +43,9 @@ pub enum Line {
         root: String,
         /// Name of the signal that ended it.
         signal: &'static str,
+        /// The service manager has it, not a pin.
+        #[serde(skip)]
+        handed: bool,
     },
     /// A configuration was read: it is in force, or the former one stays.
     Configured {
@@ -198,6 +201,15 @@ impl Line {
             } => {
                 format!("{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}")
             }
+            Line::Kept {
+                what,
+                root,
+                signal,
+                handed: true,
+                ..
+            } => format!(
+                "{what} stays attached to {root} ({signal}) if the service is being restarted, and ends otherwise"
+            ),
             Line::Kept {
                 what, root, signal, ..
             } => format!("{what} stays attached to {root} ({signal}); mthp_ext detach ends it"),
