@@ -334,7 +334,8 @@ static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struc
 /*
  * Orders that fit into what is left.  What is wanted has to fit once, beside the reserve: an
  * allocator that advises a region for each thread would fill a small container with what
- * nobody touched.  Without a branch, for the reason of mthp_min().
+ * nobody touched.  What is there already leaves it alone by staying.  Without a branch, for
+ * the reason of mthp_min().
  */
 static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
@@ -343,7 +344,7 @@ static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const 
 	__u64 fits;
 
 	if (mthp_wanted(f, t)) {
-		reserve = MTHP_RESERVE * mthp_common(t)->largest_pages;
+		reserve = MTHP_RESERVE * mthp_common(t)->largest_pages * (f->reason != BPF_MTHP_RECLAIM);
 		pages = -mthp_min(-pages, reserve - room);
 	}
 	fits = mthp_fill_down(pages);

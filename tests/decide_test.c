@@ -148,7 +148,8 @@ static void advised_memory_has_to_fit_once(void)
 	f.room_bytes = 8 * MIB - 1;
 	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		f.reason = reason;
-		CHECK((decide(&f, &t) == MTHP_ALL_ORDERS) == (reason == BPF_MTHP_COLLAPSE) &&
+		CHECK((decide(&f, &t) == MTHP_ALL_ORDERS) ==
+		      (reason == BPF_MTHP_COLLAPSE || reason == BPF_MTHP_RECLAIM) &&
 		      (reason != BPF_MTHP_FAULT || decide(&f, &t) == 0),
 		      "reason %u, the reserve", reason);
 	}

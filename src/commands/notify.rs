@@ -11,7 +11,7 @@ use sd_notify::NotifyState;
 
 use super::run::not_again;
 use crate::errors::{Context, Error, Result};
-use crate::kernel::handed::Named;
+use crate::kernel::handed::{self, Named};
 
 /// The service manager that started this process, if one did.
 pub struct Manager {
@@ -74,7 +74,12 @@ impl Manager {
                 sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)])?;
             }
             for (name, fd) in descriptors {
-                let state = [NotifyState::FdStore, NotifyState::FdName(name)];
+                let mut state = vec![NotifyState::FdStore, NotifyState::FdName(name)];
+                // The link hangs up with its cgroup, and is to be dropped then.  A map cannot be
+                // polled, which looks the same.
+                if name != handed::LINK {
+                    state.push(NotifyState::Custom("FDPOLL=0"));
+                }
                 sd_notify::notify_with_fds(&state, &[fd.as_fd()])?;
             }
             Ok(())

@@ -10,7 +10,7 @@ use super::{carrier, kept, links};
 use crate::errors::{Context, Result};
 
 /// The name of the link there.
-const LINK: &str = "mthp_ext-link";
+pub const LINK: &str = "mthp_ext-link";
 
 /// And of what is kept of each cgroup; another version has another name for it.
 fn storage() -> String {

@@ -210,19 +210,27 @@ impl Place {
             return Ok(None);
         };
         let path = path.to_owned();
-        let owner = names.iter().find(|name| name.starts_with(OWNER));
-        let Some(owner) = owner else {
-            return Self::claim_ownerless(path);
-        };
-        if owner != &mine() && lives(owner) {
+        let mine = mine();
+        let is_owner = |name: &&String| name.starts_with(OWNER) && **name != mine;
+        let others: Vec<&String> = names.iter().filter(is_owner).collect();
+        if others.iter().any(|name| lives(name)) {
             return Err(Error::Running { path });
         }
         // Of two that find it without an owner, one finds the old name gone.
-        match fs::rename(path.join(owner), path.join(mine())) {
-            Ok(()) => Ok(Some(Place { path })),
-            Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::Running { path }),
-            Err(e) => Err(e).context(what),
+        match (names.contains(&mine), others.first()) {
+            (true, _) => {}
+            (false, None) => return Self::claim_ownerless(path),
+            (false, Some(dead)) => match fs::rename(path.join(dead), path.join(&mine)) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::Running { path }),
+                Err(e) => return Err(e).context(what),
+            },
         }
+        // One killed while it claimed may have left a second: nobody is to mistake it for ours.
+        for dead in others {
+            let _ = fs::remove_dir(path.join(dead));
+        }
+        Ok(Some(Place { path }))
     }
 
     /// Of those who come at the same time at most one has it.

@@ -108,7 +108,9 @@ pub fn load(object: &Object, name: &str) -> Result<Option<OwnedFd>, (io::Error, 
     };
     // Once more, to hear why: the kernel keeps the end of what it says.
     let mut log = vec![0; 4 * LOG_TAIL];
-    let _ = load(&mut log);
+    if let Ok(fd) = load(&mut log) {
+        return Ok(Some(fd));
+    }
     let log = String::from_utf8_lossy(&log);
     Err((error, log.trim_end_matches('\0').to_owned()))
 }
