@@ -228,7 +228,8 @@ impl Place {
         let Some(link) = pinned(&self.path.join(LINK)).context(what)? else {
             return Ok(None);
         };
-        let info = links::info(link.as_fd()).context(what)?;
+        let info = links::info(link.as_fd()).and_then(carrier::bound);
+        let info = info.context(what)?;
         Ok((info.cgroup_id != 0).then_some((link, info)))
     }
 
