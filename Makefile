@@ -32,7 +32,7 @@ export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNE
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -55,6 +55,9 @@ test-debug: ## the kernel selftests and a short soak on the kernel for debugging
 
 test-systemd: ## the unit under systemd as PID 1, in a VM: start, watchdog, reload, stop, sandbox
 	@$(LAB) test-systemd
+
+test-module: ## the module on the stock kernels of Debian 13, in VMs: build, load, end-to-end tests
+	@$(LAB) test-module
 
 clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
 	@$(LAB) clean-root $(TARGETS)

@@ -128,6 +128,12 @@ def _systemd(_: argparse.Namespace) -> int:
     return systemd.main()
 
 
+def _module(args: argparse.Namespace) -> int:
+    from lab.checks import module
+
+    return module.run(tuple(args.kernel or module.KERNELS), tuple(args.only or module.TESTS))
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.checks import main
 
@@ -330,6 +336,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
     add("test-systemd", _systemd, "the unit under systemd in a guest")
+    one = add("test-module", _module, "the module for stock kernels, and end-to-end tests on it")
+    one.add_argument("--kernel", action="append", choices=("6.12", "newest"), help="default: both")
+    one.add_argument(
+        "--only", action="append", metavar="PROGRAM", help="an end-to-end test; without: all for the module"
+    )
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
     switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")
