@@ -26,13 +26,15 @@ COALESCE ?=
 # Where `make install` puts what `make build` made; as in GNU's Makefiles, DESTDIR is no part of the paths inside.
 PREFIX ?= /usr/local
 DESTDIR ?=
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+DOCDIR ?= $(PREFIX)/share/doc/mthp_ext
 PROGRAM ?= build/cargo/release/mthp_ext
 export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -58,6 +60,9 @@ test-systemd: ## the unit under systemd as PID 1, in a VM: start, watchdog, relo
 
 test-module: ## the module on the stock kernels of Debian 13, in VMs: build, load, end-to-end tests
 	@$(LAB) test-module
+
+test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
+	@$(LAB) test-deb
 
 clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
 	@$(LAB) clean-root $(TARGETS)
@@ -86,20 +91,33 @@ setup: ## install what the other targets need (they call it themselves)
 build: ## build the mthp_ext binary (build/cargo/release/mthp_ext)
 	@$(LAB) build
 
-install: ## install what `make build` made: binary, systemd unit, shell completion, policies to read (PREFIX=/usr/local DESTDIR=)
+install: ## install what `make build` made: binary, unit, configuration, manual, completion, policies (PREFIX=/usr/local DESTDIR=)
 	@[ -x '$(PROGRAM)' ] || { echo "make: there is no $(PROGRAM) to install: make build, as the user who owns the checkout" >&2; exit 10; }
 	case '$(PREFIX)' in /*) ;; *) echo "make: PREFIX=$(PREFIX) is no absolute path, and the unit needs one" >&2; exit 2 ;; esac
-	to='$(DESTDIR)$(PREFIX)' made=$$(mktemp -d)
+	to='$(DESTDIR)$(PREFIX)' doc='$(DESTDIR)$(DOCDIR)' config='$(DESTDIR)/etc/mthp_ext/config.toml' made=$$(mktemp -d)
 	trap 'rm -r "$$made"' EXIT
 	for shell in bash zsh fish; do '$(PROGRAM)' completions $$shell > "$$made/$$shell"; done
-	sed 's|/usr/local/|$(PREFIX)/|' packaging/systemd/mthp_ext.service > "$$made/unit"
+	mkdir "$$made/man"
+	'$(PROGRAM)' man "$$made/man"
+	sed 's|/usr/local/|$(PREFIX)/|' packaging/systemd/mthp_ext.service > "$$made/mthp_ext.service"
+	sed -f packaging/systemd/slice.sed "$$made/mthp_ext.service" > "$$made/mthp_ext@.service"
 	install -D -m 755 '$(PROGRAM)' "$$to/sbin/mthp_ext"
-	install -D -m 644 "$$made/unit" "$$to/lib/systemd/system/mthp_ext.service"
+	install -D -m 644 -t '$(DESTDIR)$(UNITDIR)' "$$made"/*.service
 	install -D -m 644 "$$made/bash" "$$to/share/bash-completion/completions/mthp_ext"
 	install -D -m 644 "$$made/zsh" "$$to/share/zsh/site-functions/_mthp_ext"
 	install -D -m 644 "$$made/fish" "$$to/share/fish/vendor_completions.d/mthp_ext.fish"
-	install -d "$$to/share/doc/mthp_ext/policies"
-	install -m 644 policies/*.toml "$$to/share/doc/mthp_ext/policies"
+	install -D -m 644 -t "$$to/share/man/man8" "$$made"/man/*.8
+	# One that is there may have been edited.
+	[ -e "$$config" ] || install -D -m 644 packaging/etc/config.toml "$$config"
+	install -D -m 644 -t "$$doc/policies" policies/*.toml
+	install -D -m 644 -t "$$doc/grafana" packaging/grafana/*.json
+	install -D -m 644 -t "$$doc/prometheus" packaging/prometheus/*.yml
+	for name in README.md site.yml $$(cd packaging/ansible && find roles -type f | sort); do
+		install -D -m 644 "packaging/ansible/$$name" "$$doc/ansible/$$name"
+	done
+
+deb: ## build the Debian package for this machine's release (12 or 13) into build/deb/, and ask lintian
+	@$(LAB) deb
 
 kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt)
 	@$(LAB) kernel
@@ -107,7 +125,7 @@ kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockd
 kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=...)
 	@$(LAB) kernel-tree
 
-kernel-patches: ## write the commits of that tree back to kernel/patches/ (DIR=...)
+kernel-patches: ## write the commits of that tree back to kernel/series/mthp/ (DIR=...)
 	@$(LAB) kernel-patches
 
 checkpatch: ## run the kernel's checkpatch.pl --strict over the series

@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d740010,	/* "mt", 16 */
+	MTHP_ABI = 0x6d740011,	/* "mt", 17 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -26,6 +26,12 @@ enum mthp_abi {
 
 /* A cap that caps nothing. */
 #define MTHP_NO_CAP	63u
+
+/*
+ * So many of the largest folios must fit beside all that there is where nothing is to be taken
+ * back later.  What is left is for page tables, stacks and page cache, which ask nobody.
+ */
+#define MTHP_RESERVE	4u
 
 /*
  * One more than the last reason known here.  Arrays by reason are indexed by the kernel's

@@ -42,7 +42,10 @@ static __always_inline int mthp_was_awake(const struct mthp_cgroup *state)
 	return mthp_turn - state->woken <= 1;
 }
 
-/* It goes to the end of the list of its turn. */
+/*
+ * It goes to the end of the list of its turn.  If a scan begins between the turn's reading and the
+ * list's, it is in none: its next sample finds it asleep and wakes it, or the next scan of all does.
+ */
 __noinline int mthp_wake_one(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull)
 {
 	__u32 turn = mthp_turn, was = state->woken, n;

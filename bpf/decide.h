@@ -168,9 +168,9 @@ static __always_inline __u64 mthp_never_fits(__u32 share, const struct mthp_tuna
 }
 
 /*
- * Room below one limit, in pages; negative over it.  A limit is as good as none while
- * another large folio would fit beside all that there is, what is @swapped included: then
- * nothing has to go for it.  Should there be more one day, reclaim asks, and takes it back.
+ * Room below one limit, in pages; negative over it.  A limit is as good as none while the
+ * reserve would fit beside all that there is, what is @swapped included: then nothing has to
+ * go for it.  Should there be more one day, reclaim asks, and takes it back.
  * Where not all fits, large folios have @share of the limit, in 1024ths.  Limits are below
  * 2^52 pages: the product has room.
  *
@@ -182,7 +182,7 @@ static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u64 swap
 					     const struct mthp_tunables *t)
 {
 	__s64 over = used + mthp_common(t)->largest_pages - (limit * share >> 10);
-	__s64 beyond = used + swapped + mthp_common(t)->largest_pages - limit;
+	__s64 beyond = used + swapped + MTHP_RESERVE * mthp_common(t)->largest_pages - limit;
 	__s64 within = ((over - 1) | (beyond - 1)) >> 63;
 
 #ifdef __bpf__
@@ -233,19 +233,13 @@ static __always_inline __u64 mthp_key_bytes(__s64 key, const struct mthp_tunable
 }
 
 /*
- * Orders whose folio fits @factor times into @room bytes.  Dividing rather
- * than multiplying cannot overflow, and order n fits k pages iff bit n is not
- * above k's highest bit: no loop over orders, no PMD order in the code.
+ * The largest folio that fits @factor times into @room, both in pages.  Dividing rather than
+ * multiplying cannot overflow, and order n fits k pages iff bit n is not above k's highest
+ * bit: no loop over orders, no PMD order in the code.
  */
-static __always_inline __u64 mthp_fitting_orders(__u64 room, __u64 factor,
-						  __u32 page_shift)
+static __always_inline __u64 mthp_fitting_pages(__u64 room, __u64 factor)
 {
-	__u64 pages;
-
-	if (room == MTHP_NO_LIMIT)
-		return ~0ULL;
-	pages = (room >> page_shift) / (factor ? factor : 1);
-	return mthp_fill_down(pages);
+	return room / (factor ? factor : 1);
 }
 
 /* Under pressure every large folio is one that gets swapped whole. */
@@ -326,24 +320,33 @@ static __always_inline __u32 mthp_cap(const struct mthp_facts *f, const struct m
 #define MTHP_KEEP_FACTOR	16u
 
 /*
- * How often a folio has to fit into what is left.  What is wanted, once.  One that is
- * in use takes no more room by staying: it is split where memory is short, and not
- * already where no more of its size would be given.
+ * How often a folio has to fit into what is left.  One that is in use takes no more room by
+ * staying: it is split where memory is short, and not already where no more of its size would
+ * be given.
  */
 static __always_inline __u64 mthp_factor(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
 	__u64 usual = t->room_factor;
 
-	if (mthp_wanted(f, t))
-		return 1;
 	return f->reason == BPF_MTHP_RECLAIM && usual > MTHP_KEEP_FACTOR ? MTHP_KEEP_FACTOR : usual;
 }
 
-/* Orders that fit into what is left. */
+/*
+ * Orders that fit into what is left.  What is wanted has to fit once, beside the reserve: an
+ * allocator that advises a region for each thread would fill a small container with what
+ * nobody touched.  Without a branch, for the reason of mthp_min().
+ */
 static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
-	__u64 fits = mthp_fitting_orders(f->room_bytes, mthp_factor(f, t), mthp_common(t)->page_shift);
+	__s64 room = f->room_bytes >> mthp_common(t)->page_shift;
+	__s64 pages = mthp_fitting_pages(room, mthp_factor(f, t)), reserve;
+	__u64 fits;
 
+	if (mthp_wanted(f, t)) {
+		reserve = MTHP_RESERVE * mthp_common(t)->largest_pages;
+		pages = -mthp_min(-pages, reserve - room);
+	}
+	fits = mthp_fill_down(pages);
 	/* Room for the largest that exists is room for all: those above are words. */
 	return fits | -(fits & mthp_common(t)->largest_pages);
 }

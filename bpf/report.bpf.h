@@ -57,6 +57,8 @@ static __always_inline void mthp_decide_each(struct mthp_decision *decided, stru
 	__u32 reason;
 
 	decided[0] = (struct mthp_decision){};
+	/* One call: the verifier goes through what gets a pointer to the stack once more for each. */
+#pragma clang loop unroll(disable)
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		f->reason = reason;
 		mthp_decide_known(f, t, &decided[reason]);

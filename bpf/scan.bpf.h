@@ -202,7 +202,10 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 	/* The next request samples, and wakes it for the next scan. */
 	__builtin_memset(state->due, 0, sizeof(state->due));
 	populated = mthp_populated(cgrp);
-	/* A process that has asked meanwhile lives there, if only since. */
+	/*
+	 * A process that has asked meanwhile lives there, if only since.  Where each request samples,
+	 * which is for measuring, nothing is ever due: then its next fault says it again.
+	 */
 	if (populated || !state->due[BPF_MTHP_FAULT])
 		state->populated = populated;
 	mthp_scan_memory(cgrp, state, below, t);

@@ -134,6 +134,18 @@ def _module(args: argparse.Namespace) -> int:
     return module.run(tuple(args.kernel or module.KERNELS), tuple(args.only or module.TESTS))
 
 
+def _deb(_: argparse.Namespace) -> int:
+    from lab.deb import build
+
+    return build.main()
+
+
+def _test_deb(_: argparse.Namespace) -> int:
+    from lab.checks import deb
+
+    return deb.main()
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.checks import main
 
@@ -270,7 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     directory = BUILD / "kernel-tree"
     tree = add("kernel-tree", _kernel_tree, "make a git tree with one commit per patch")
     also(tree, "--dir", "DIR", "where", Path, directory)
-    patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/patches/")
+    patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/series/mthp/")
     also(patches, "--dir", "DIR", "the tree", Path, directory)
     also(patches, "--base", "BASE", "commit the series starts above, for a tree that kernel-tree did not make")
     add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
@@ -335,12 +347,14 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--timeout", type=float, default=300, help="seconds (default: %(default)s)")
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
+    add("deb", _deb, "build the Debian package for the release of this machine")
     add("test-systemd", _systemd, "the unit under systemd in a guest")
     one = add("test-module", _module, "the module for stock kernels, and end-to-end tests on it")
     one.add_argument("--kernel", action="append", choices=("6.12", "newest"), help="default: both")
     one.add_argument(
         "--only", action="append", metavar="PROGRAM", help="an end-to-end test; without: all for the module"
     )
+    add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
     switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")

@@ -29,6 +29,7 @@ class Need(Flag):
     CHECKS = auto()
     WORKLOADS = auto()
     ROOT = auto()
+    DEB = auto()
     DEMO = PROGRAM | KERNEL | VM | REDIS
     BENCH = DEMO | WORKLOADS
     ALL = BENCH | LINT | CHECKS
@@ -54,6 +55,10 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
         "libssl-dev",
     ),
     Need.LINT: ("python3-venv",),
+    Need.DEB: (
+        "clang-19", "llvm-19", "gcc", "make", "libc6-dev", "libelf-dev", "zlib1g-dev", "pkgconf|pkg-config",
+        "debhelper", "dpkg-dev", "fakeroot", "lintian", "git",
+    ),
     Need.ROOT: ("debootstrap", "util-linux", "git"),
     # Another architecture by clang, which is a second compiler too and tens of times smaller than a cross gcc.
     Need.CHECKS: ("clang-19", "llvm-19", "lld-19", "sparse"),
@@ -222,7 +227,7 @@ def ensure(need: Need, say_done: bool = False) -> None:
             wanted += names
     alternatives = [name for entry in wanted for name in entry.split("|")]
     lacking = missing(wanted, installed(alternatives))
-    rust = bool(need & (Need.PROGRAM | Need.VM)) and not rust_is_there()
+    rust = bool(need & (Need.PROGRAM | Need.VM | Need.DEB)) and not rust_is_there()
     if Need.LINT in need and not rust:
         rust = not rust_linters_are_there()
     if lacking or rust:

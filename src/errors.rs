@@ -432,7 +432,8 @@ Exit codes:
   15  no policy binds the cgroup; `events`: no daemon runs
   16  no BPF file system for `--on-exit keep`
   17  no daemon answers
-  18  `settings show`: a setting differs from what a policy needs";
+  18  `settings show`: a setting differs from what a policy needs
+  19  `compare`: something differs by more than noise";
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{
-    advise, config, detach, events, explain, metrics, options, policies, reload, run, set,
-    settings, status, support, top,
+    advise, compare, config, detach, events, explain, man, metrics, options, policies, reload, run,
+    schema, set, settings, status, support, top,
 };
 
 fn main() -> ExitCode {
@@ -22,11 +22,14 @@ fn main() -> ExitCode {
         Command::Events(args) => events::main(&args).map(|()| 0),
         Command::Top(args) => top::main(&args).map(|()| 0),
         Command::Policies(args) => policies::main(&args).map(|()| 0),
+        Command::Schema(args) => schema::main(&args).map(|()| 0),
+        Command::Compare(args) => compare::main(&args),
         Command::CheckConfig(args) => config::check(&args).map(|()| 0),
         Command::Config(args) => config::show(&args.config).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Metrics(args) => metrics::main(&args).map(|()| 0),
         Command::Completions { shell } => options::completions(shell).map(|()| 0),
+        Command::Man { directory } => man::main(&directory).map(|()| 0),
         Command::Settings { command } => settings::main(&command).map(|()| 0),
         Command::Support(args) => support::main(args.json),
     };

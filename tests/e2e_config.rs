@@ -216,7 +216,7 @@ fn who_asks_for_a_reload_hears_what_came_of_it() {
         assert!(said.contains(part), "{said}");
     }
     let out = output(&["reload", "--json"]);
-    let verdict: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let verdict: Value = common::schema::answer("reload", &out.stdout);
     assert_eq!(verdict["in_force"], false, "{verdict}");
     assert!(huge(&a));
 

@@ -106,7 +106,7 @@ fn counters_agree_with_the_tracepoint_on_a_million_faults() {
     assert_eq!(count("16K", "allowed"), small.count(), "{line}");
     assert!(large.count() > 400_000 && small.count() > 400_000, "{line}");
     let out = output(&["explain", &group.name(), "--json"]);
-    let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let answer: Value = common::schema::answer("explain", &out.stdout);
     let fault = &answer["policies"][0]["decides"]["decisions"]["fault"];
     assert_eq!(fault["by_size"], *counts, "{answer}");
 }

@@ -155,7 +155,7 @@ fn source(call: &Call, own: &OwnFile) -> Option<(String, bool)> {
 }
 
 /// What becomes of a command that cannot read a file: its exit code.
-const UNREAD: [(&str, &str, i32); 41] = [
+const UNREAD: [(&str, &str, i32); 42] = [
     // Of Rust's runtime.
     ("run", "/proc/self/maps", 0),
     ("status", "/proc/self/maps", 0),
@@ -169,6 +169,8 @@ const UNREAD: [(&str, &str, i32); 41] = [
     ("run", "/run/mthp_ext/events", 0),
     ("run", "/run/mthp_ext/events/*", 0),
     ("run", "/sys/fs/bpf", 0),
+    // Pins that are of no use stay.
+    ("run", "/sys/fs/bpf/mthp_ext", 0),
     ("run", "/sys/fs/bpf/mthp_ext/*", 1),
     ("status", "/sys/fs/bpf/mthp_ext", 0),
     ("explain", "/sys/fs/bpf/mthp_ext", 0),

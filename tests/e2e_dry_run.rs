@@ -19,7 +19,7 @@ const CAPPED: [&str; 4] = ["--policy", "fixed", "--cap", "64K"];
 fn advised() -> Value {
     let out = output(&["advise", "--json"]);
     assert!(out.status.success(), "{out:?}");
-    serde_json::from_slice(&out.stdout).unwrap()
+    common::schema::answer("advise", &out.stdout)
 }
 
 #[test]

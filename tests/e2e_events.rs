@@ -37,7 +37,7 @@ fn events(args: &[&str]) -> String {
 fn records() -> Vec<Value> {
     let text = events(&["--json"]);
     text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| common::schema::answer("events", line.as_bytes()))
         .collect()
 }
 
@@ -55,7 +55,7 @@ impl Follower {
     fn until(&mut self, event: &str) -> Vec<Value> {
         let mut seen = Vec::new();
         for line in BufReader::new(self.0.stdout.as_mut().unwrap()).lines() {
-            let value: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let value = common::schema::answer("events", line.unwrap().as_bytes());
             let is = value["event"] == event;
             seen.push(value);
             if is {

@@ -22,7 +22,7 @@ use serde_json::Value;
 fn explain(name: &str) -> Value {
     let out = output(&["explain", name, "--json"]);
     assert!(out.status.success(), "{out:?}");
-    serde_json::from_slice(&out.stdout).unwrap()
+    common::schema::answer("explain", &out.stdout)
 }
 
 /// What the rule room waits for.

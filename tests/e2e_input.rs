@@ -60,6 +60,18 @@ fn values_out_of_range_are_refused() {
     }
 }
 
+/// Nobody would hold the policy.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_policy_is_handed_over_to_a_service_manager_only() {
+    world();
+    let (code, message) = fails(&["run", "--on-exit", "hand-over"]);
+    assert_eq!(code, 2, "{message}");
+    one_message(&message);
+    assert!(message.contains("--on-exit keep"), "{message}");
+    assert_eq!(attached(), 0);
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn without_privilege_nothing_is_attached() {
@@ -89,7 +101,7 @@ fn support_without_privilege_says_only_that() {
         .output()
         .unwrap();
     assert_eq!(out.status.code(), Some(4));
-    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let report: serde_json::Value = common::schema::answer("support", &out.stdout);
     assert_eq!(report["verdict"], "privilege");
     let features = report["features"].as_array().unwrap();
     for feature in features {
@@ -119,7 +131,7 @@ fn a_cgroup_without_memory_controller_is_refused() {
 fn support_is_full_on_this_kernel() {
     world();
     let out = output(&["support", "--json"]);
-    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let report: serde_json::Value = common::schema::answer("support", &out.stdout);
     assert_eq!(out.status.code(), Some(0), "{report}");
     assert_eq!(report["verdict"], "full");
     assert_eq!(report["exit_code"], 0);

@@ -49,6 +49,6 @@ fn support_names_the_memory_controller() {
     take_memory();
     let out = output(&["support", "--json"]);
     assert_eq!(out.status.code(), Some(7));
-    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let report: serde_json::Value = common::schema::answer("support", &out.stdout);
     assert_eq!(report["verdict"], "memory-controller");
 }

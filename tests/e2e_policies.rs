@@ -234,7 +234,7 @@ fn a_check_attaches_nothing() {
         "policy fixed: nothing is attached\n  cap:       at most 64K\n"
     );
     let out = output(&[&args[..], &["--json"]].concat());
-    let answer: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let answer: serde_json::Value = common::schema::answer("run-check", &out.stdout);
     assert_eq!(answer["settings"]["cap_bytes"]["fault"], 64 << 10);
     assert_eq!(attached(), 0);
     let (code, message) = fails(&["run", "--check", "--policy", "fixed"]);
@@ -247,7 +247,7 @@ fn policies_and_options_are_listed_without_a_kernel_in_question() {
     for args in [&["policies", "--json"][..], &["options", "--json"]] {
         let out = output(args);
         assert!(out.status.success(), "{out:?}");
-        let all: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let all: serde_json::Value = common::schema::answer(args[0], &out.stdout);
         assert!(all.as_array().unwrap().len() >= BUILT_IN.len(), "{args:?}");
     }
 }

@@ -17,7 +17,7 @@ use common::worker::Worker;
 use common::{Group, MIB, world};
 use mthp_ext::kernel::carrier::Carrier;
 use mthp_ext::kernel::cgroup::Cgroup;
-use mthp_ext::kernel::load::{Loaded, Programs};
+use mthp_ext::kernel::load::{Loaded, Programs, Stay};
 use mthp_ext::kernel::thp;
 use mthp_ext::model::abi::Tunables;
 use mthp_ext::model::options::{self, Values};
@@ -52,7 +52,7 @@ impl Serving {
             true,
             &carrier,
             &Cgroup::open(&root.path).unwrap(),
-            false,
+            Stay::default(),
         );
         Serving {
             loaded: loaded.unwrap(),

@@ -41,7 +41,7 @@ fn support_names_psi() {
     world();
     let out = output(&["support", "--json"]);
     assert_eq!(out.status.code(), Some(6));
-    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let report: serde_json::Value = common::schema::answer("support", &out.stdout);
     assert_eq!(report["verdict"], "psi");
     assert_eq!(report["policies"], serde_json::json!(["headroom", "fixed"]));
 }

@@ -79,7 +79,11 @@ fn values() -> BTreeMap<String, String> {
 fn json(args: &[&str]) -> Value {
     let out = output(args);
     assert!(out.status.success(), "{out:?}");
-    serde_json::from_slice(&out.stdout).unwrap()
+    let name = match args[1] {
+        "undo" => "settings-undo",
+        _ => "settings",
+    };
+    common::schema::answer(name, &out.stdout)
 }
 
 fn apply() -> Value {

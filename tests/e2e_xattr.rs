@@ -120,7 +120,7 @@ fn set_is_in_force_when_it_ends_and_outlives_a_reload() {
     let out = Command::new("/bin/sh").args(["-c", &script]).output();
     let out = out.unwrap();
     assert!(out.status.success(), "{out:?}");
-    let done: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let done: Value = common::schema::answer("set", &out.stdout);
     assert_eq!(
         (&done["cgroup"], &done["before"]),
         (&json!("/said/other"), &Value::Null)

@@ -18,6 +18,8 @@ const REPO: &str = env!("CARGO_MANIFEST_DIR");
 const PROGRAM: &str = env!("CARGO_BIN_EXE_mthp_ext");
 const UNIT: &str = include_str!("../packaging/systemd/mthp_ext.service");
 
+const CONFIG: &str = include_str!("../packaging/etc/config.toml");
+
 /// What systemd may find open at most, of 10 (`systemd-analyze security`): "OK" ends at 4.  The
 /// figure of docs/operations.md, and what another version of systemd adds to it.
 const EXPOSURE: f64 = 1.5;
@@ -59,6 +61,7 @@ fn install_puts_everything_below_the_prefix() {
     assert!(out.status.success(), "{out:?}");
     let mut expected = vec![
         ("lib/systemd/system/mthp_ext.service".to_owned(), 0o644),
+        ("lib/systemd/system/mthp_ext@.service".to_owned(), 0o644),
         ("sbin/mthp_ext".to_owned(), 0o755),
         (
             "share/bash-completion/completions/mthp_ext".to_owned(),
@@ -70,22 +73,51 @@ fn install_puts_everything_below_the_prefix() {
         ),
         ("share/zsh/site-functions/_mthp_ext".to_owned(), 0o644),
     ];
-    for (name, _) in files(&Path::new(REPO).join("policies"), Path::new(REPO)) {
-        expected.push((format!("share/doc/mthp_ext/{}", name.display()), 0o644));
+    for (directory, below) in [
+        ("policies", ""),
+        ("packaging/ansible", "packaging"),
+        ("packaging/grafana", "packaging"),
+        ("packaging/prometheus", "packaging"),
+    ] {
+        let repo = Path::new(REPO);
+        for (name, _) in files(&repo.join(directory), &repo.join(below)) {
+            expected.push((format!("share/doc/mthp_ext/{}", name.display()), 0o644));
+        }
     }
     expected.sort();
     let prefix = to.join("opt/here");
-    let found = files(to, &prefix.clone());
+    let mut found = files(&prefix, &prefix);
+    let manual = |(path, _): &(PathBuf, u32)| path.starts_with("share/man/man8");
+    let pages: Vec<_> = found.iter().filter(|one| manual(one)).cloned().collect();
+    assert!(pages.len() > 20, "{pages:?}");
+    found.retain(|one| !manual(one));
     let found: Vec<(String, u32)> = found
         .into_iter()
         .map(|(path, mode)| (path.to_str().unwrap().to_owned(), mode))
         .collect();
     assert_eq!(found, expected);
     let unit = fs::read_to_string(prefix.join("lib/systemd/system/mthp_ext.service")).unwrap();
-    assert!(unit.contains("\nExecStart=/opt/here/sbin/mthp_ext run\n"));
+    assert!(unit.contains("\nExecStart=/opt/here/sbin/mthp_ext run --on-exit hand-over\n"));
     assert!(!unit.contains("/usr/local"), "{unit}");
+    let of_slice = prefix.join("lib/systemd/system/mthp_ext@.service");
+    let of_slice = fs::read_to_string(of_slice).unwrap();
+    let root = "--root /sys/fs/cgroup/%i.slice\n";
+    for line in ["run --on-exit hand-over ", "reload "] {
+        assert!(of_slice.contains(&format!("{line}{root}")), "{of_slice}");
+    }
+    // All else is the same, so that there is one sandbox.
+    let same = |line: &&str| of_slice.lines().any(|other| other == *line);
+    let count = unit.lines().filter(same).count();
+    assert_eq!(count + 3, unit.lines().count(), "{of_slice}");
     let bash = prefix.join("share/bash-completion/completions/mthp_ext");
     assert!(fs::read_to_string(bash).unwrap().contains("mthp_ext"));
+
+    let config = to.join("etc/mthp_ext/config.toml");
+    assert_eq!(fs::read_to_string(&config).unwrap(), CONFIG);
+    // Somebody may have written it.
+    fs::write(&config, "policy = 'off'\n").unwrap();
+    assert!(install(&set("/opt/here")).status.success());
+    assert_eq!(fs::read_to_string(&config).unwrap(), "policy = 'off'\n");
 
     let relative = install(&set("opt"));
     assert_eq!(relative.status.code(), Some(2), "{relative:?}");
@@ -95,6 +127,32 @@ fn install_puts_everything_below_the_prefix() {
         !nothing.status.success() && said.contains("make build"),
         "{said}"
     );
+}
+
+/// The configuration that is installed changes nothing, and what it shows is right.
+#[test]
+fn the_configuration_is_comments_that_would_do() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("config.toml");
+    let shown = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["config", "--show", "--json", "--policy-dir"]);
+        let out = command.arg(scratch.path()).arg(&file).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
+    };
+    assert_eq!(shown(CONFIG)["shown"], shown("")["shown"]);
+    let examples: Vec<&str> = CONFIG
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest,
+            _ => line,
+        })
+        .collect();
+    let all = shown(&examples.join("\n"));
+    assert_eq!(all["mistakes"].as_array().map(Vec::len), Some(0), "{all}");
+    assert_eq!(all["shown"].as_array().map(Vec::len), Some(4), "{all}");
 }
 
 /// The values of a setting of the unit, word by word.
@@ -107,8 +165,8 @@ fn words(setting: &str) -> Vec<&'static str> {
 #[test]
 fn what_a_restart_cannot_cure_is_not_restarted() {
     let codes = words("RestartPreventExitStatus=");
-    // 1: a system call; 9: the cgroup was removed; 12: the scan; 14: the output; 17, 18: not of `run`.
-    let other = ["1", "9", "12", "14", "17", "18"];
+    // 1: a system call; 9: the cgroup was removed; 12: the scan; 14: the output; 17 to 19: not of `run`.
+    let other = ["1", "9", "12", "14", "17", "18", "19"];
     let all = EXIT_CODES
         .lines()
         .filter_map(|l| l.split_whitespace().next());

@@ -37,10 +37,10 @@ static void a_limit_is_none_while_all_fits(void)
 	__s64 unlimited = mthp_unlimited(&t);
 
 	CHECK(t.takes_back == 1, "as this kernel does");
-	CHECK(level_room(25600, 25600 - 512, 0, &t) == unlimited, "one more fits");
-	CHECK(level_room(25600, 25600 - 511, 0, &t) == 511, "just not");
-	CHECK(level_room(25600, 20000, 5088, &t) == unlimited, "beside what is in swap");
-	CHECK(level_room(25600, 20000, 5089, &t) == 5600, "just not");
+	CHECK(level_room(25600, 25600 - 2048, 0, &t) == unlimited, "the reserve fits");
+	CHECK(level_room(25600, 25600 - 2047, 0, &t) == 2047, "just not");
+	CHECK(level_room(25600, 20000, 3552, &t) == unlimited, "beside what is in swap");
+	CHECK(level_room(25600, 20000, 3553, &t) == 5600, "just not");
 	CHECK(level_room(25600, 12000, 25600, &t) == unlimited, "the share is theirs anyhow");
 	CHECK(level_room(25600, 20000, MTHP_NOT_COUNTED, &t) == 5600, "swap is not known");
 	t.rules &= ~MTHP_RULE(SPARSE);
@@ -90,7 +90,7 @@ static void room_is_as_defined(void)
 		int within = used + t.largest_pages <= (limit * t.limit_share) >> 10;
 		int seen = t.rules & MTHP_RULE(SPARSE) && t.sparse_bytes;
 		int excuse = t.takes_back && t.limit_share && seen;
-		int fits = excuse && used + swapped + t.largest_pages <= limit;
+		int fits = excuse && used + swapped + MTHP_RESERVE * t.largest_pages <= limit;
 		__s64 want = within || fits ? (__s64)mthp_unlimited(&t) : (__s64)(limit - used);
 
 		CHECK(level_room(limit, used, swapped, &t) == want, "%llu and %llu of %llu", used, swapped, limit);
@@ -293,7 +293,7 @@ static void no_limit_means_no_opinion(void)
 /* A K of 0 never gets past the command line; dividing by it must not either. */
 static void a_factor_of_zero_does_not_divide(void)
 {
-	CHECK(mthp_fitting_orders(4096, 0, 12) == 1, "taken as 1");
+	CHECK(mthp_fitting_pages(4096, 0) == 4096, "taken as 1");
 }
 
 /* What the lists of the cgroup itself do not show: of its subtree, and what must be written. */

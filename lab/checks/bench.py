@@ -74,7 +74,6 @@ _ONLY_IN_BENCH = {
 """Case -> its twin that is run here: of the same parts, with another limit or in another number."""
 _NOT_HERE = {
     "heap/node-high": "which files Node.js reads at its start depends on how it was packaged",
-    "advised/small": "its threads are killed under the default policy on a host set to madvise: a goal that is missed",
 }
 """Case without a twin -> why it is run in `make bench` only."""
 

@@ -51,6 +51,8 @@ BOOTS: dict[str, Boot] = {
     "e2e_khugepaged": Boot(append="transparent_hugepage=madvise"),
     "e2e_numa": Boot(nodes=2),
     "e2e_crowd": Boot(memory_mib=1536, counted=True),
+    # It judges how long a start takes.
+    "e2e_verifier": Boot(counted=True),
     # As distributions boot. Every page takes its time: mthp_ext alone needs some seconds to load a policy.
     PAGES: Boot(append="transparent_hugepage=always", memory_mib=1536, timeout_s=1800),
 }

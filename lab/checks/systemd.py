@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`make test-systemd`: the unit under systemd as PID 1, in a guest with the lab's kernel whose file system is made of
-Debian packages."""
+Debian packages. `make test-deb` has a guest of the same kind (lab/checks/deb.py)."""
 
 import hashlib
 import re
@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import proc, programs, setup, space
@@ -23,12 +25,11 @@ from lab.vm.cpio import CpioWriter
 from lab.vm.verdict import splats
 
 _SEEDS = ("systemd", "bash", "coreutils", "curl", "grep", "mount", "procps", "sed", "util-linux")
-_NOT_NEEDED = re.compile(
-    r"perl|debconf|^(dpkg|tar|usrmerge|usr-is-merged|debianutils|install-info|gcc-|libelogind|dmsetup)"
-)
+_NOT_NEEDED = re.compile(r"perl(?!-base)|debconf|^(usrmerge|usr-is-merged|install-info|gcc-\d+$|libelogind|dmsetup)")
 """Of what those depend on: what only installs them, and alternatives."""
+_INSTALLERS = re.compile(r"perl|^(dpkg|tar|debianutils|gcc-)")
+"""Not needed either, where no package is installed."""
 _LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/lib/udev/hwdb.d")
-_DIRECTORY = BUILD / "vm" / "systemd"
 _LOG = BUILD / "log" / "systemd-root.log"
 _HERE = REPO / "lab" / "checks"
 _ROOT_MIB = 1024
@@ -70,24 +71,53 @@ _ETC = {
 }  # fmt: skip
 
 
-def _packages() -> list[str]:
+@dataclass(frozen=True)
+class Guest:
+    """A guest with systemd as PID 1, and what it is for."""
+
+    name: str
+    script: Path
+    """What it runs, with lab/checks/systemd-common.sh beside it: TAP on stdout."""
+    fill: Callable[[CpioWriter], None]
+    """Adds what is tested."""
+    seeds: tuple[str, ...] = ()
+    """Debian packages beside the usual ones."""
+    installs: bool = False
+    """Whether it installs packages, and so needs dpkg with a record of what is there."""
+
+
+def _packages(guest: Guest) -> list[str]:
     """What the root is made of: the seeds and what they depend on."""
     depends = ["--recurse", *(f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks", "replaces"))]
     text = proc.output(
-        ["apt-cache", "depends", *depends, "--no-enhances", *_SEEDS], what="listing packages", code=Exit.INSTALL
+        ["apt-cache", "depends", *depends, "--no-enhances", *_SEEDS, *guest.seeds],
+        what="listing packages",
+        code=Exit.INSTALL,
     )
     names = sorted(set(re.findall(r"^[a-z0-9][\w.+-]*$", text, re.MULTILINE)))
-    return [name for name in names if not _NOT_NEEDED.search(name)]
+    left = [name for name in names if not _NOT_NEEDED.search(name)]
+    return left if guest.installs else [name for name in left if not _INSTALLERS.search(name)]
 
 
-def _root() -> Path:
+def _record(debs: list[Path]) -> str:
+    """dpkg's record of these packages as installed ones."""
+    parts = []
+    for deb in debs:
+        control = proc.output(["dpkg-deb", "--field", str(deb)], what="reading a package", code=Exit.INSTALL)
+        # Else dpkg would look for the files with their sums.
+        control = re.sub(r"^Conffiles:\n(?: .*\n)*", "", control, flags=re.MULTILINE)
+        parts.append(control.replace("\n", "\nStatus: install ok installed\n", 1))
+    return "\n".join(parts)
+
+
+def _root(guest: Guest) -> Path:
     """The unpacked packages; kept for as long as their versions are these."""
-    names = _packages()
+    names = _packages(guest)
     policy = proc.output(["apt-cache", "policy", *names], what="asking for versions", code=Exit.INSTALL)
     chosen = re.findall(r"^(\S+):\n(?:.*\n)*?  Candidate: (\S+)", policy, re.MULTILINE)
     key = hashlib.sha256(repr([chosen, _LEFT_OUT]).encode()).hexdigest()[:16]
     with locked("systemd-root"):
-        store = cache() / "systemd-root"
+        store = cache() / "systemd-root" / guest.name
         root = store / key
         if root.is_dir():
             return root
@@ -106,6 +136,9 @@ def _root() -> Path:
                 # Not `dpkg-deb -x`, which puts directories in the place of the links of merged /usr.
                 unpack = 'dpkg-deb --fsys-tarfile "$0" | tar -x --keep-directory-symlink -C "$1"'
                 _log(f"unpacking {deb.name}", ["bash", "-o", "pipefail", "-c", unpack, str(deb), str(tree)], work)
+            if guest.installs:
+                (tree / "var" / "lib" / "dpkg" / "info").mkdir(parents=True, exist_ok=True)
+                (tree / "var" / "lib" / "dpkg" / "status").write_text(_record(sorted(work.glob("*.deb"))))
             for name in _LEFT_OUT:
                 shutil.rmtree(tree / name, ignore_errors=True)
             tree.rename(root)
@@ -116,7 +149,7 @@ def _log(what: str, argv: list[str], cwd: Path, *, append: bool = True) -> None:
     proc.run(argv, log=_LOG, what=what, code=Exit.INSTALL, cwd=cwd, append=append)
 
 
-def _add(archive: CpioWriter, top: Path) -> None:
+def add(archive: CpioWriter, top: Path) -> None:
     """All of a directory."""
     for path in sorted(top.rglob("*")):
         name = f"/{path.relative_to(top)}"
@@ -129,55 +162,63 @@ def _add(archive: CpioWriter, top: Path) -> None:
             archive.file(name, path.read_bytes(), path.stat().st_mode & 0o7777)
 
 
-def _image(out: Path) -> None:
-    """Writes the guest's file system."""
+def install(archive: CpioWriter) -> None:
+    """What `make install` installs of this checkout."""
     binary = programs.mthp_ext()
-    root = _root()
-    with tempfile.TemporaryDirectory() as scratch, out.open("wb") as file:
+    with tempfile.TemporaryDirectory() as scratch:
         installed = Path(scratch) / "installed"
         argv = ["make", "-C", str(REPO), "install", f"DESTDIR={installed}", f"PROGRAM={binary}"]
         _log("make install", argv, REPO)
+        add(archive, installed)
+    for library in initramfs.libraries(binary):
+        name = f"/usr{library}" if library.parts[1].startswith("lib") else str(library)
+        if name not in archive:
+            archive.file(name, library.read_bytes(), 0o755)
+
+
+def _image(guest: Guest, out: Path) -> None:
+    """Writes the guest's file system."""
+    root = _root(guest)
+    with out.open("wb") as file:
         archive = CpioWriter(file)
         archive.symlink("/init", "/usr/lib/systemd/systemd")
         archive.character_device("/dev/console", 5, 1)
         for name in ("/proc", "/sys", "/run", "/root", "/home", "/tmp", "/var/log", "/var/tmp", "/mnt"):
             archive.directory(name)
-        archive.file("/lab/checks.sh", (_HERE / "systemd.sh").read_bytes(), 0o755)
+        archive.file("/lab/checks.sh", guest.script.read_bytes(), 0o755)
+        archive.file("/lab/common.sh", (_HERE / "systemd-common.sh").read_bytes())
         for name, text in _ETC.items():
             archive.file(name, text.encode())
         for unit in _MASKED:
             archive.symlink(f"/etc/systemd/system/{unit}.service", "/dev/null")
-        _add(archive, installed)
-        _add(archive, root)
-        for library in initramfs.libraries(binary):
-            name = f"/usr{library}" if library.parts[1].startswith("lib") else str(library)
-            if name not in archive:
-                archive.file(name, library.read_bytes(), 0o755)
+        add(archive, root)
+        guest.fill(archive)
         archive.finish()
 
 
-def run(kernel: Kernel, mode: Mode) -> Suite:
-    """The checks of lab/checks/systemd.sh in their guest."""
-    with locked("systemd-guest"):
-        return _run(kernel, mode)
+def run(guest: Guest, kernel: Kernel, mode: Mode) -> Suite:
+    """The checks of a guest's script."""
+    with locked(f"{guest.name}-guest"):
+        return _run(guest, kernel, mode)
 
 
-def _run(kernel: Kernel, mode: Mode) -> Suite:
-    shutil.rmtree(_DIRECTORY, ignore_errors=True)
-    _DIRECTORY.mkdir(parents=True)
+def _run(guest: Guest, kernel: Kernel, mode: Mode) -> Suite:
+    directory = BUILD / "vm" / guest.name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
     files = qemu.Files(
-        _DIRECTORY / "initramfs.cpio",
-        _DIRECTORY / "console.log",
-        {name: _DIRECTORY / f"{name}.log" for name in qemu.PORTS},
+        directory / "initramfs.cpio",
+        directory / "console.log",
+        {name: directory / f"{name}.log" for name in qemu.PORTS},
     )
-    _image(files.initramfs)
+    _image(guest, files.initramfs)
     for path in (files.console, *files.ports.values()):
         path.touch()
     append = "transparent_hugepage=always systemd.show_status=0"
     argv = qemu.command(qemu.binary(), kernel.image, files, mode=mode, memory_mib=1536, cpus=2, append=append)
     begin = time.monotonic()
     over = ""
-    with (_DIRECTORY / "qemu.log").open("wb") as log:
+    with (directory / "qemu.log").open("wb") as log:
         process = proc.start(argv, stdout=log, stderr=subprocess.STDOUT)
         try:
             process.wait(_TIMEOUT_S)
@@ -186,7 +227,7 @@ def _run(kernel: Kernel, mode: Mode) -> Suite:
         finally:
             proc.stop(process)
             files.initramfs.unlink()
-    suite = Suite("vm/systemd", seconds=time.monotonic() - begin, logs=[files.ports[_PORT], files.console])
+    suite = Suite(f"vm/{guest.name}", seconds=time.monotonic() - begin, logs=[files.ports[_PORT], files.console])
     tap.parse(files.ports[_PORT].read_text(errors="replace"), suite)
     if over or process.returncode != 0:
         suite.fail("(the guest)", f"{over or f'QEMU: {process.returncode}'}\n{proc.tail(files.console)}")
@@ -196,12 +237,17 @@ def _run(kernel: Kernel, mode: Mode) -> Suite:
     return suite
 
 
+def show(target: str, suite: Suite) -> Exit:
+    """Each test on a line; whether all passed."""
+    for test in suite.tests:
+        print(f"{target}: {test.status}: {test.name}" + (f"\n{test.detail}" if test.detail else ""))
+    print(f"{target}: {suite.seconds:.0f} s; logs: {', '.join(str(path) for path in suite.logs)}")
+    return Exit.TESTS if suite.count(Status.FAILED) else Exit.OK
+
+
 def main() -> int:
-    """Runs the checks; 1 if one failed."""
+    """Runs the checks of lab/checks/systemd.sh; 1 if one failed."""
     setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
     kernel = build.ensure()
-    suite = run(kernel, accel.of(kernel)[0])
-    for test in suite.tests:
-        print(f"test-systemd: {test.status}: {test.name}" + (f"\n{test.detail}" if test.detail else ""))
-    print(f"test-systemd: {suite.seconds:.0f} s; logs: {', '.join(str(path) for path in suite.logs)}")
-    return Exit.TESTS if suite.count(Status.FAILED) else Exit.OK
+    guest = Guest("systemd", _HERE / "systemd.sh", install)
+    return show("test-systemd", run(guest, kernel, accel.of(kernel)[0]))

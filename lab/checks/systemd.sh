@@ -1,48 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # The unit under systemd, inside the guest of `make test-systemd`: TAP on stdout.  Its caller powers the guest off.
-set -u
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin SYSTEMD_PAGER=cat SYSTEMD_COLORS=0
-unit=mthp_ext.service
-dropin=/run/systemd/system/$unit.d
-number=0
-
-# Reports the last command's test: ok STATUS NAME.
-report() {
-	number=$((number + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $number - $2"
-	else
-		echo "not ok $number - $2"
-	fi
-}
-
-# check NAME COMMAND...: what the command says comes before its line.
-check() {
-	local name=$1 status
-	shift
-	"$@"
-	status=$?
-	if [ $status != 0 ]; then
-		echo "# $name: exit $status; the unit and its journal:"
-		systemctl status --no-pager --lines=15 $unit
-	fi
-	report $status "$name"
-}
-
-property() { systemctl show --value -p "$1" $unit; }
-
-# until_true SECONDS COMMAND...
-until_true() {
-	local end=$((SECONDS + $1))
-	shift
-	until "$@"; do
-		[ $SECONDS -lt $end ] || return 1
-		sleep 0.5
-	done
-}
-
-link() { mthp_ext status | sed -n 's/.*, link \([0-9]*\)).*/\1/p'; }
+. /lab/common.sh
 
 # Drops all drop-ins, or writes one, and starts as if for the first time.
 fresh() {
@@ -55,12 +14,6 @@ fresh() {
 	systemctl daemon-reload
 	systemctl reset-failed $unit 2>/dev/null
 	return 0
-}
-
-another_process() {
-	local pid
-	pid=$(property MainPID)
-	[ "$pid" != 0 ] && [ "$pid" != "$1" ] && [ "$(property ActiveState)" = active ]
 }
 
 starts_in_force() {
@@ -77,22 +30,6 @@ status_text() {
 	text=$(property StatusText)
 	echo "StatusText: $text"
 	[[ $text == *"attached to /"*link* ]] && systemctl status --no-pager $unit | grep -q 'Status: ".*attached'
-}
-
-memory_of_probe() { sed -n "s/^$1 //p" /sys/fs/cgroup/system.slice/probe.service/memory.stat; }
-probe_is_full() { [ "$(memory_of_probe anon)" -gt $((6 << 20)) ]; }
-
-# Starts a service that fills a buffer of 6 MiB; what the policy counted for it, and its huge pages in bytes.
-probe() {
-	printf '%s\n' '[Service]' "ExecStart=/bin/bash -c 'dd if=/dev/zero bs=6M count=1 | sleep 600'" \
-		>/run/systemd/system/probe.service
-	systemctl daemon-reload
-	systemctl start probe.service && until_true 20 probe_is_full || return 1
-	huge=$(memory_of_probe anon_thp)
-	narrowed=$(mthp_ext status --json | sed 's/{"cgroup":/\n&/g' | grep -F '"/system.slice/probe.service"' |
-		sed -n 's/.*"narrowed":{.*"small":\([0-9]*\).*/\1/p')
-	echo "narrowed by small: ${narrowed:-0}; huge pages: $huge bytes"
-	systemctl stop probe.service
 }
 
 narrows() { probe && [ "${narrowed:-0}" -gt 0 ] && [ "$huge" = 0 ]; }
@@ -121,7 +58,7 @@ configure() {
 }
 
 # Whether the status has it that all is allowed here.
-all_here() { mthp_ext status | grep -E '^/system.slice/lab-checks.service +all '; }
+all_here() { mthp_ext status | grep -E '^/system.slice/lab-checks.service +all .*by policy off'; }
 
 reload_good() {
 	local pid
@@ -173,6 +110,37 @@ watchdog() {
 	systemctl start $unit && restarted_after STOP 90 && journalctl -b -u $unit --no-pager | grep -i watchdog
 }
 
+hands_over() {
+	fresh
+	systemctl start $unit || return 1
+	local before pid
+	before=$(link)
+	pid=$(property MainPID)
+	echo "link $before, descriptors that systemd holds: $(property NFileDescriptorStore)"
+	# On a kernel without kcmp(2), as this one, it takes all of BPF's descriptors for the same, and holds the first.
+	[ -n "$before" ] && [ "$(property NFileDescriptorStore)" -ge 1 ] || return 1
+	systemctl restart $unit || return 1
+	echo "link before: $before, after: $(link)"
+	[ "$(link)" = "$before" ] && another_process "$pid" || return 1
+	restarted_after KILL 60 && [ "$(link)" = "$before" ] && [ "$(property NFileDescriptorStore)" -ge 1 ]
+}
+
+stop_after_handing_over() {
+	systemctl stop $unit
+	[ "$(property NFileDescriptorStore)" = 0 ] && [ -z "$(link)" ]
+}
+
+# An instance covers its slice, beside the unit of the whole system, and both may run at once.
+covers_a_slice() {
+	systemctl start mthp_ext@data || return 1
+	mthp_ext status | grep -F 'attached to /data.slice (' || return 1
+	systemctl start $unit && systemctl reload mthp_ext@data
+	echo "reload without a configuration: exit $?"
+	[ "$(link | wc -l)" = 2 ] || return 1
+	systemctl stop $unit mthp_ext@data
+	[ -z "$(link)" ]
+}
+
 keeps() {
 	fresh ExecStart= "$run --on-exit keep"
 	systemctl start $unit || return 1
@@ -219,6 +187,9 @@ check "a reload without a configuration changes nothing" reload_without
 check "stop leaves nothing attached" stops
 check "then the kernel is as free as before" free_again
 check "a stopped process is ended by the watchdog and restarted" watchdog
+check "a restart and kill -9 go on with the same link" hands_over
+check "a stop after that ends it" stop_after_handing_over
+check "an instance for a slice covers that slice" covers_a_slice
 check "--on-exit keep keeps the link over restarts" keeps
 check "the socket of --metrics answers" metrics
 check "a usage error is not restarted" usage_error

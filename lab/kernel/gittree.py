@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A git tree of the kernel to edit the series in, and the way back from its commits to kernel/patches/."""
+"""A git tree of the kernel to edit the series in, and the way back from its commits to kernel/series/mthp/."""
 
 import hashlib
 import json

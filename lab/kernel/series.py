@@ -12,7 +12,7 @@ from pathlib import Path
 from lab.errors import Exit, LabError
 from lab.paths import KERNEL_DIR
 
-PATCHES = KERNEL_DIR / "patches"
+PATCHES = KERNEL_DIR / "series" / "mthp"
 _FILE = re.compile(rb"^(?:---|\+\+\+) (?:[ab]/([^\t\n]+)|/dev/null)", re.MULTILINE)
 _RENAME = re.compile(rb"^(?:rename|copy) (?:from|to) ([^\n]+)", re.MULTILINE)
 

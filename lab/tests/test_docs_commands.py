@@ -92,7 +92,7 @@ class Known:
         }
         # One with commands of its own takes what any of them takes.
         nested = re.findall(r"^    (\w+) \{\n[^}]*?^        command: (\w+),", enums["Command"], re.MULTILINE)
-        self.subcommands = taken["Command"] | {"completions": set()}
+        self.subcommands = taken["Command"] | {"completions": set(), "man": set()}
         self.subcommands |= {name.lower(): set().union(*taken[own].values()) for name, own in nested}
         self.options = set().union(*self.subcommands.values()) | {"help", "version"}
         # A span may name an option of the lab's own programs.

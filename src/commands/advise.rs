@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::errors::{Context, Error, Result};
@@ -16,8 +17,8 @@ use crate::output::advice::{Findings, Found};
 use crate::output::print;
 
 /// The answer.
-#[derive(Debug, Serialize)]
-struct Advised {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Advised {
     dry_runs: Vec<Findings>,
 }
 

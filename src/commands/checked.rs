@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::errors::Result;
@@ -14,8 +15,8 @@ use crate::output::print;
 use crate::output::settings::{self, Settings};
 
 /// The answer.
-#[derive(Debug, Serialize)]
-struct Checked<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Checked<'a> {
     #[serde(flatten)]
     what: &'a Source,
     rules: Rules,

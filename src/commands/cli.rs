@@ -13,6 +13,7 @@ use clap_complete::Shell;
 
 use super::exporter::Address;
 use super::given::Given;
+use super::schema;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::model::abi::Tunables;
 use crate::model::options::{self, Opt};
@@ -90,6 +91,10 @@ pub enum Command {
     /// The lines are those of `run`, which keeps the newest of them in /run/mthp_ext/events.
     #[command(after_help = EXIT_CODES)]
     Events(EventsArgs),
+    /// Say what two nodes, or two days of one, do otherwise, beyond noise: of two files with answers of
+    /// `status --json`
+    #[command(after_help = EXIT_CODES)]
+    Compare(CompareArgs),
     /// List the policies of `run`: for whom, which rules, which options they set
     #[command(after_help = EXIT_CODES)]
     Policies(PoliciesArgs),
@@ -99,6 +104,9 @@ pub enum Command {
     /// List the metrics that `run --metrics` serves: type, labels, and what they are
     #[command(after_help = EXIT_CODES)]
     Metrics(OptionsArgs),
+    /// Print the JSON schema of what a command prints with --json; without a name, list them
+    #[command(after_help = EXIT_CODES)]
+    Schema(SchemaArgs),
     /// Name each mistake of a configuration, with file and line; changes nothing
     #[command(after_help = EXIT_CODES)]
     CheckConfig(ConfigArgs),
@@ -118,6 +126,12 @@ pub enum Command {
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Write the manual pages, one for each command
+    Man {
+        /// The directory that gets them
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
     },
 }
 
@@ -232,6 +246,23 @@ pub struct EventsArgs {
     pub json: bool,
 }
 
+/// Options of `compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The answers of `status --json` to compare with; of `status --json --watch TIME` they also say how
+    /// much of a difference is noise
+    #[arg(value_name = "BEFORE.json")]
+    pub before: PathBuf,
+
+    /// Those that are compared
+    #[arg(value_name = "AFTER.json")]
+    pub after: PathBuf,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// A time between two answers: shorter ones would be nothing but work for the kernel.
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let time = units::duration(text)?;
@@ -309,6 +340,14 @@ pub struct OptionsArgs {
     pub markdown: bool,
 }
 
+/// Options of `schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// The command
+    #[arg(value_name = "COMMAND", value_parser = schema::names())]
+    pub command: Option<String>,
+}
+
 /// What becomes of a policy when its daemon ends, by a signal or unforeseen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnExit {
@@ -317,6 +356,8 @@ pub enum OnExit {
     Detach,
     /// It stays, pinned in /sys/fs/bpf/mthp_ext, until the next `run` or `detach`
     Keep,
+    /// The service manager holds it: a restart of the service takes it over without a gap, a stop ends it
+    HandOver,
 }
 
 /// Options of `detach`.

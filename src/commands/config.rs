@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::{self, ConfigArgs, Directory};
@@ -82,7 +83,7 @@ pub fn plan(
 }
 
 /// A mistake, and what comes of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Mistake<'a> {
     file: &'a Path,
     line: Option<usize>,
@@ -91,8 +92,8 @@ struct Mistake<'a> {
 }
 
 /// The answer of `check-config`.
-#[derive(Debug, Serialize)]
-struct Checked<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Checked<'a> {
     file: &'a Path,
     mistakes: Vec<Mistake<'a>>,
 }
@@ -108,7 +109,7 @@ fn mistakes(problems: &[Problem]) -> Vec<Mistake<'_>> {
 }
 
 /// A value as it is written in a policy.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Effective {
     option: &'static str,
     value: String,
@@ -116,7 +117,7 @@ struct Effective {
 }
 
 /// What some cgroups have.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Shown<'a> {
     /// Null: all that no override matches.
     cgroups: Option<Vec<String>>,
@@ -132,8 +133,8 @@ struct Shown<'a> {
 }
 
 /// The answer of `config --show`.
-#[derive(Debug, Serialize)]
-struct Configuration<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Configuration<'a> {
     file: &'a Path,
     /// The root's first; of those that match the last one wins.
     shown: Vec<Shown<'a>>,

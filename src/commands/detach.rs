@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::DetachArgs;
@@ -13,13 +14,13 @@ use crate::kernel::kept::Place;
 use crate::output::print;
 
 /// The whole answer.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
     detached: Vec<Detached>,
 }
 
 /// One policy that has ended.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Detached {
     root: String,
     cgroup_id: u64,

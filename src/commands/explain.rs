@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::ExplainArgs;
@@ -31,8 +32,8 @@ use crate::output::why;
 use crate::output::{print, table};
 
 /// The whole answer.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
     /// transparent_hugepage/enabled, which the policies narrow.
     thp: Option<String>,
     /// What the cgroup says for itself, or the nearest one above it that says anything.
@@ -45,7 +46,7 @@ struct Report {
 }
 
 /// An override that a cgroup has of its own: as it is written, in force or not.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Said {
     cgroup: String,
     value: String,
@@ -65,7 +66,7 @@ impl Said {
 }
 
 /// One policy on the path.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Policy {
     #[serde(flatten)]
     line: PolicyLine,
@@ -74,7 +75,7 @@ struct Policy {
 }
 
 /// What one policy decides for the cgroup.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Decides {
     /// Something is kept of the cgroup; else it is judged like a new one.
     kept: bool,
@@ -87,7 +88,7 @@ struct Decides {
 }
 
 /// What it decides for one reason.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Decision {
     allowed: String,
     orders: u64,

@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::OptionsArgs;
@@ -12,8 +13,8 @@ use crate::model::metrics::{LEAST_SERIES, METRICS, MOST_CGROUPS, MOST_SERIES, NA
 use crate::output::print;
 
 /// A metric as it is shown.
-#[derive(Debug, Serialize)]
-struct Shown {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Shown {
     metric: String,
     kind: &'static str,
     unit: Option<&'static str>,
@@ -38,11 +39,11 @@ fn text(all: &Vec<Shown>, out: &mut impl Write) -> io::Result<()> {
             [] => String::new(),
             labels => format!("; by {}", labels.join(", ")),
         };
-        writeln!(
-            out,
-            "{}: {}{labels}\n    {}",
-            one.metric, one.kind, one.about
-        )?;
+        let unit = one
+            .unit
+            .map_or_else(String::new, |unit| format!(" of {unit}"));
+        let (metric, kind, about) = (&one.metric, one.kind, one.about);
+        writeln!(out, "{metric}: {kind}{unit}{labels}\n    {about}")?;
     }
     Ok(())
 }
@@ -86,7 +87,7 @@ pub fn main(args: &OptionsArgs) -> Result<()> {
         let written = io::stdout().lock().write_all(page().as_bytes());
         return written.map_err(|source| Error::Output { source });
     }
-    print::print(&all(), args.json, text)
+    print::rows(&all(), args.json, text)
 }
 
 #[cfg(test)]
@@ -111,6 +112,8 @@ mod tests {
         let out = String::from_utf8(out).unwrap();
         assert_eq!(out.lines().count(), 2 * METRICS.len());
         let line = "mthp_ext_narrowed_total: counter; by cgroup, reason, rule\n";
+        assert!(out.contains(line), "{out}");
+        let line = "mthp_ext_room_bytes: gauge of bytes; by cgroup\n";
         assert!(out.contains(line), "{out}");
     }
 

@@ -2,7 +2,7 @@
 //! What the service manager hears: ready, stopping, and that the loop turns.  Without one
 //! (no `NOTIFY_SOCKET`) nothing is sent.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
@@ -10,12 +10,15 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use sd_notify::NotifyState;
 
 use super::run::not_again;
-use crate::errors::{Context, Result};
+use crate::errors::{Context, Error, Result};
+use crate::kernel::handed::Named;
 
 /// The service manager that started this process, if one did.
 pub struct Manager {
     /// Runs out twice per period of the watchdog, where there is a watchdog.
     pulse: Option<TimerFd>,
+    /// Names of what it holds.
+    held: Vec<String>,
 }
 
 impl Manager {
@@ -27,7 +30,56 @@ impl Manager {
         let period = sd_notify::watchdog_enabled().filter(|period| !period.is_zero());
         Ok(Manager {
             pulse: period.map(pulse).transpose()?,
+            held: Vec::new(),
         })
+    }
+
+    /// [`Error::Usage`] if there is none: nobody would hold the policy.
+    ///
+    /// # Errors
+    /// That.
+    pub fn required() -> Result<()> {
+        match std::env::var_os("NOTIFY_SOCKET") {
+            Some(_) => Ok(()),
+            None => Err(Error::Usage(
+                "--on-exit hand-over: no service manager has started this process ($NOTIFY_SOCKET), and one would \
+                 have to hold the policy. Use the unit that `make install` brings, or --on-exit keep."
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Takes what it holds for this process.  Once: it has no other owner then.
+    ///
+    /// # Errors
+    /// If the environment that says so is not as it must be.
+    pub fn take(&mut self) -> Result<Vec<Named>> {
+        let descriptors = sd_notify::listen_fds_with_names()
+            .context(|| "reading what the service manager has handed over".to_owned())?;
+        let named: Vec<Named> = descriptors
+            // SAFETY: the manager opened them for this process, which uses them here only.
+            .map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) }))
+            .collect();
+        self.held = named.iter().map(|(name, _)| name.clone()).collect();
+        Ok(named)
+    }
+
+    /// From now on it holds these and nothing else.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    pub fn hold(&self, descriptors: &[Named]) -> Result<()> {
+        let told = || -> std::io::Result<()> {
+            for name in &self.held {
+                sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)])?;
+            }
+            for (name, fd) in descriptors {
+                let state = [NotifyState::FdStore, NotifyState::FdName(name)];
+                sd_notify::notify_with_fds(&state, &[fd.as_fd()])?;
+            }
+            Ok(())
+        };
+        told().context(|| "handing the policy to the service manager ($NOTIFY_SOCKET)".to_owned())
     }
 
     /// The policy is in force; `status` says which, and where.

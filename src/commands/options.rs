@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::{Cli, OptionsArgs};
@@ -14,8 +15,8 @@ use crate::model::rule::Rule;
 use crate::output::print;
 
 /// An option as it is shown.
-#[derive(Debug, Serialize)]
-struct Shown {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Shown {
     option: &'static str,
     value: &'static str,
     range: String,
@@ -121,7 +122,7 @@ pub fn main(args: &OptionsArgs) -> Result<()> {
     if args.markdown {
         return written(io::stdout().write_all(page().as_bytes()));
     }
-    print::print(&all, args.json, text)
+    print::rows(&all, args.json, text)
 }
 
 /// `mthp_ext completions SHELL`.

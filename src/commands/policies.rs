@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::{self, Directory, PoliciesArgs};
@@ -14,8 +15,8 @@ use crate::model::rule::Rules;
 use crate::output::print;
 
 /// A policy as it is shown.
-#[derive(Debug, Serialize)]
-struct Shown {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Shown {
     policy: String,
     /// Its file; null: built in.
     file: Option<PathBuf>,
@@ -41,8 +42,8 @@ impl From<Policy> for Shown {
 }
 
 /// A file that cannot be used.
-#[derive(Debug, Serialize)]
-struct Bad {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Bad {
     policy: String,
     error: String,
     #[serde(skip)]
@@ -50,10 +51,12 @@ struct Bad {
 }
 
 /// A row of the list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-enum Row {
+pub enum Row {
+    /// It can be used.
     Good(Shown),
+    /// It cannot.
     Bad(Bad),
 }
 
@@ -113,7 +116,7 @@ fn text(all: &Vec<Row>, out: &mut impl Write) -> io::Result<()> {
 /// if the answer cannot be written.
 pub fn main(args: &PoliciesArgs) -> Result<()> {
     let all = all(&args.directory)?;
-    print::print(&all, args.json, text)?;
+    print::rows(&all, args.json, text)?;
     let bad = all.into_iter().find_map(|row| match row {
         Row::Bad(bad) => Some(bad.cause),
         Row::Good(_) => None,

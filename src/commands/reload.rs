@@ -13,6 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cli::ReloadArgs;
@@ -46,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOKED: Duration = Duration::from_secs(5);
 
 /// What has become of the new configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// Else the former one is, as before.
     pub in_force: bool,

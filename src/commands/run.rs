@@ -28,7 +28,8 @@ use crate::errors::{Context, Error, Result};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
 use crate::kernel::clock::now_ms;
-use crate::kernel::load::{Loaded, Programs};
+use crate::kernel::handed::Left;
+use crate::kernel::load::{Loaded, Programs, Stay};
 use crate::kernel::process;
 use crate::kernel::psi::{self, Trigger};
 use crate::kernel::thp::{self, Change, Thp, Watched};
@@ -174,7 +175,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
 
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
-    let manager = Manager::of_this_process()?;
+    let mut manager = Manager::of_this_process()?;
+    let hand_over = args.on_exit == OnExit::HandOver;
+    if hand_over {
+        Manager::required()?;
+    }
     let time = Duration::from_nanos;
     let trigger = match scans {
         true => Some(Trigger::arm(
@@ -199,7 +204,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let (assigns, keep) = (assigner.is_some(), args.on_exit == OnExit::Keep);
     let values = (&load, &profiles);
-    let mut loaded = Loaded::attach(programs, values, assigns, &carrier, &root, keep)?;
+    let stay = Stay {
+        keep,
+        hand_over,
+        left: Left::of(manager.take()?, &root, !args.dry_run)?,
+    };
+    let loaded = Loaded::attach(programs, values, assigns, &carrier, &root, stay)?;
     let assigner = assigner.map(RefCell::new);
     drop(carrier);
     give_back();
@@ -215,7 +225,6 @@ pub fn main(args: &RunArgs) -> Result<()> {
             .print(line)
             .map_err(|source| Error::Output { source })
     };
-    let explain = loaded.take_explain();
     // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.
     let requests = Requests::listen(&root)
         .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
@@ -223,13 +232,17 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // A reload changes it.
     let what = RefCell::new(what);
     // Whatever fails from here on, the policy is detached below.
-    let begin = || -> Result<Ended> {
+    let mut begin = || -> Result<Ended> {
         let link_id = loaded.link_id()?;
+        manager.hold(&match hand_over {
+            true => loaded.hand_over()?,
+            false => Vec::new(),
+        })?;
         // Before it is said what they are: then no change is missed.
         let settings = RefCell::new(Watched::new(Path::new(thp::THP_SYSFS)));
         let thp = Thp::of_this_machine();
         print(&Line::Attached {
-            t_ms: now_ms(),
+            t_ms: loaded.in_force_ms,
             what: what.borrow().clone(),
             root: at.clone(),
             cgroup_id: root.id,
@@ -247,7 +260,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             root: root.path.clone(),
             mount: root.mount.clone(),
             sizes,
-            explain,
+            explain: loaded.explain()?,
             counters: counters.clone(),
         })?;
         if let Some(assigner) = &assigner {
@@ -283,12 +296,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let end = begin();
     let what = what.into_inner();
     manager.stopping();
-    if let (true, Ok(Ended::By(signal))) = (keep, &end) {
+    if let (true, Ok(Ended::By(signal))) = (keep || hand_over, &end) {
         return print(&Line::Kept {
             t_ms: now_ms(),
             what,
             root: at,
             signal: signal.as_str(),
+            handed: hand_over,
         });
     }
     let unpinned = loaded.detach();

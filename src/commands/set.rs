@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::{SetArgs, UnsetArgs};
@@ -16,8 +17,8 @@ use crate::model::config::{self, XATTR};
 use crate::output::print;
 
 /// What was done, and what daemons say of it.
-#[derive(Debug, Serialize)]
-struct Done {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Done {
     cgroup: String,
     /// Null: it has none now.
     value: Option<String>,

@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::{ApplyArgs, OutputArgs, SettingsCommand};
@@ -11,13 +12,9 @@ use crate::errors::{Error, Result};
 use crate::kernel::settings::{Fate, MinFree, Place, Setting, Undone};
 use crate::output::{print, table};
 
-/// The version of the answers' form.
-const VERSION: u32 = 1;
-
 /// The answer of `show` and `apply`.
-#[derive(Debug, Serialize)]
-struct Report {
-    version: u32,
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
     baseline: Vec<Line>,
     /// Null: as before.
     min_free_kbytes: Option<MinFree>,
@@ -26,7 +23,7 @@ struct Report {
 }
 
 /// A setting.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Line {
     setting: String,
     now: Option<String>,
@@ -38,7 +35,7 @@ struct Line {
 }
 
 /// How a setting is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum State {
     /// As wanted, or as good.
@@ -120,7 +117,6 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
 
 fn report(settings: &[Setting], differing: State, closing: String) -> Report {
     Report {
-        version: VERSION,
         baseline: lines(settings, differing),
         min_free_kbytes: None,
         closing,
@@ -189,9 +185,8 @@ fn apply(place: &Place, args: &ApplyArgs) -> Result<()> {
 }
 
 /// The answer of `undo`.
-#[derive(Debug, Serialize)]
-struct UndoReport {
-    version: u32,
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct UndoReport {
     /// Null: nothing was applied.
     undone: Option<Vec<Undone>>,
 }
@@ -227,7 +222,6 @@ fn undo_text(report: &UndoReport, out: &mut impl Write) -> io::Result<()> {
 
 fn undo(place: &Place, args: &OutputArgs) -> Result<()> {
     let report = UndoReport {
-        version: VERSION,
         undone: place.undo()?,
     };
     print::print(&report, args.json, undo_text)
@@ -294,7 +288,7 @@ mod tests {
             state,
         };
         let shown = |undone| {
-            let report = UndoReport { version: 1, undone };
+            let report = UndoReport { undone };
             let mut out = Vec::new();
             undo_text(&report, &mut out).unwrap();
             let json = serde_json::to_value(&report).unwrap();

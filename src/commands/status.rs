@@ -8,6 +8,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::StatusArgs;
@@ -22,8 +23,8 @@ use crate::output::policies::PolicyLine;
 use crate::output::{print, settings, table};
 
 /// The whole answer.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
     /// transparent_hugepage/enabled, which the policies narrow.
     thp: Option<String>,
     policies: Vec<PolicyLine>,

@@ -5,10 +5,11 @@
 use std::io::Write;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::errors::Result;
-use crate::kernel::carrier::{Abilities, Carrier, Hook, Kind};
+use crate::kernel::carrier::{Abilities, By, Carrier, Hook};
 use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::process;
 use crate::kernel::psi;
@@ -53,7 +54,7 @@ impl Facts {
             cgroup2: cgroup.is_some(),
             btf: carrier.is_some(),
             carrier: carrier.as_ref().map_or("none".to_owned(), Carrier::name),
-            module: carrier.as_ref().is_some_and(|c| c.kind == Kind::Module),
+            module: carrier.as_ref().is_some_and(|c| c.by == By::Module),
             abilities: carrier.map(|c| c.abilities).unwrap_or_default(),
             memory: cgroup.is_some_and(|c| c.require_memory().is_ok()),
             psi: psi::available(&psi::file_of(mount, mount)),
@@ -191,7 +192,7 @@ const FEATURES: &[Feature] = &[
 ];
 
 /// One judged feature.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Line {
     name: &'static str,
     present: bool,
@@ -201,7 +202,7 @@ pub struct Line {
 }
 
 /// The whole answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
     /// `full`, or the name of the first feature that is missing.
     pub verdict: &'static str,

@@ -7,20 +7,18 @@
 //! a struct_ops map is laid out, and how a link gets to its cgroup.
 //!
 //! A third one, such as struct_ops links to cgroups in a form of Linux' own, takes
-//! a variant of [`Kind`]: what [`Carrier::probe`] knows it by, and arms in
-//! [`Carrier::value`], [`Carrier::attach`], [`Carrier::cgroup_of`] and [`bound`].
+//! a variant of [`By`]: what [`Carrier::probe`] knows it by, and arms in
+//! [`Carrier::fill`], [`Carrier::attach`], [`Carrier::cgroup_of`] and [`bound`].
 
-use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::btf::types::{Enum, Func, FuncProto, MemberAttr, Ptr, Struct};
-use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 
+use super::btf::{Kind, Type, Types};
 use super::cgroup::{self, Cgroup};
 use super::links::LinkInfo;
 use super::process::release;
@@ -57,7 +55,7 @@ const MODULE_CGROUP: usize = 72;
 
 /// Who carries the hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum By {
     /// The kernel, with the series.
     #[default]
     Series,
@@ -96,9 +94,9 @@ pub struct Abilities {
 
 /// The running kernel's carrier of the hook.
 pub struct Carrier {
-    btf: Btf<'static>,
+    btf: Types,
     /// Which one it is.
-    pub kind: Kind,
+    pub by: By,
     /// What it offers.
     pub abilities: Abilities,
 }
@@ -120,7 +118,7 @@ impl Carrier {
         let joined = split::joined(Path::new(VMLINUX_BTF), Path::new(MODULE_BTF)).map_err(fail)?;
         let path = format!("/proc/self/fd/{}", joined.as_raw_fd());
         let mut module = Self::probe_in(Path::new(&path))?;
-        module.kind = Kind::Module;
+        module.by = By::Module;
         let abilities = &mut module.abilities;
         if abilities.hook == Hook::Known && cgroup_member(&module.btf) != Some(MODULE_CGROUP) {
             abilities.hook = Hook::Foreign;
@@ -133,17 +131,14 @@ impl Carrier {
     }
 
     fn probe_in(path: &Path) -> Result<Self> {
-        let fail = |source| Error::NoBtf {
+        let btf = Types::read(path).map_err(|source| Error::NoBtf {
             path: PathBuf::from(path),
             source,
-        };
-        std::fs::File::open(path).map_err(fail)?;
-        let btf = Btf::from_path(path)
-            .map_err(|e| fail(io::Error::new(io::ErrorKind::InvalidData, e.to_string())))?;
-        let func = |name: &str| btf.type_by_name::<Func<'_>>(name).is_some();
+        })?;
+        let func = |name: &str| btf.find(Kind::Func, name).is_some();
         let abilities = Abilities {
             hook: hook(&btf),
-            cgroup_links: enum_has(&btf, "BPF_F_CGROUP_FD"),
+            cgroup_links: btf.has_enumerator("BPF_F_CGROUP_FD"),
             // An earlier flush returned nothing; the policies must know whether it failed.
             stall: func("bpf_cgroup_stall") && returns(&btf, "bpf_cgroup_flush_stats"),
             memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state")
@@ -153,17 +148,17 @@ impl Carrier {
         };
         Ok(Carrier {
             btf,
-            kind: Kind::Series,
+            by: By::Series,
             abilities,
         })
     }
 
     /// Which carrier it is, and of which version, for people.
     pub fn name(&self) -> String {
-        match (self.kind, self.abilities.hook) {
+        match (self.by, self.abilities.hook) {
             (_, Hook::None) => "none".to_owned(),
-            (Kind::Series, _) => "kernel".to_owned(),
-            (Kind::Module, _) => {
+            (By::Series, _) => "kernel".to_owned(),
+            (By::Module, _) => {
                 let version = attribute("version").unwrap_or_default();
                 format!("module {MODULE} {version}").trim_end().to_owned()
             }
@@ -199,11 +194,9 @@ impl Carrier {
 
     /// Type id of the value of a struct_ops map with this hook's ops.
     fn value_type_id(&self) -> Result<u32> {
-        let value: Struct<'_> = self
-            .btf
-            .type_by_name(VALUE_TYPE)
-            .ok_or_else(|| Error::NoHook { release: release() })?;
-        Ok(value.type_id().into())
+        let value = self.btf.find(Kind::Struct, VALUE_TYPE);
+        let value = value.ok_or_else(|| Error::NoHook { release: release() })?;
+        Ok(value.id)
     }
 
     /// Is it a map of this hook's ops?
@@ -213,7 +206,7 @@ impl Carrier {
     pub fn is_ops(&self, info: &libbpf_sys::bpf_map_info) -> Result<bool> {
         let same = info.btf_vmlinux_value_type_id == self.value_type_id()?;
         // Types of two modules can have the same id.
-        let owner = || self.kind == Kind::Series || btf_is(info.btf_vmlinux_id, MODULE);
+        let owner = || self.by == By::Series || btf_is(info.btf_vmlinux_id, MODULE);
         Ok(same && owner())
     }
 
@@ -234,7 +227,7 @@ impl Carrier {
         let fd = u64::try_from(program.as_raw_fd()).unwrap_or_default();
         put(&mut value, at, &fd.to_ne_bytes()).ok_or_else(short)?;
         let key = 0u32.to_ne_bytes();
-        if self.kind == Kind::Series {
+        if self.by == By::Series {
             return Ok(ops.update(&key, &value, MapFlags::ANY));
         }
         // Who may open it may attach: a link to a cgroup asks for the same right.
@@ -255,9 +248,9 @@ impl Carrier {
 
     /// The cgroup of a link whose ops are `value`; 0 if there is none, or it is gone.
     pub fn cgroup_of(&self, link: &LinkInfo, value: &[u8]) -> u64 {
-        match self.kind {
-            Kind::Series => link.cgroup_id,
-            Kind::Module => cgroup_in(value),
+        match self.by {
+            By::Series => link.cgroup_id,
+            By::Module => cgroup_in(value),
         }
     }
 
@@ -274,9 +267,9 @@ impl Carrier {
         at: &Path,
     ) -> Result<OwnedFd> {
         // The module's ops name their cgroup themselves.
-        let (flags, target) = match self.kind {
-            Kind::Series => (BPF_F_CGROUP_FD, cgroup.as_raw_fd()),
-            Kind::Module => (0, 0),
+        let (flags, target) = match self.by {
+            By::Series => (BPF_F_CGROUP_FD, cgroup.as_raw_fd()),
+            By::Module => (0, 0),
         };
         let opts = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
@@ -408,93 +401,71 @@ fn refused(errno: Errno, at: &Path) -> Error {
 }
 
 /// Is there a function of this name, and does it return something?
-fn returns(btf: &Btf<'_>, name: &str) -> bool {
-    btf.type_by_name::<Func<'_>>(name)
-        .and_then(|func| btf.type_by_id::<FuncProto<'_>>(func.referenced_type().type_id()))
-        .is_some_and(|proto| proto.referenced_type().type_id() != TypeId::from(0))
+fn returns(btf: &Types, name: &str) -> bool {
+    let proto = |func: Type<'_>| btf.of(func.refers()?, Kind::FuncProto);
+    let returned = btf.find(Kind::Func, name).and_then(proto);
+    returned
+        .and_then(|proto| proto.refers())
+        .is_some_and(|ty| ty != 0)
 }
 
 /// Offset in bytes and type of a member.
-fn member(of: &Struct<'_>, name: &str) -> Option<(usize, TypeId)> {
-    let member = of.iter().find(|m| m.name == Some(OsStr::new(name)))?;
-    match member.attr {
-        MemberAttr::Normal { offset } => Some((offset as usize / 8, member.ty)),
-        MemberAttr::BitField { .. } => None,
-    }
+fn member(of: Type<'_>, name: &str) -> Option<(usize, u32)> {
+    let member = of.member(name)?;
+    Some((member.offset? / 8, member.ty))
 }
 
 /// Offset of `mthp_choose` in the value of a struct_ops map, and its type.
-fn choose(btf: &Btf<'_>) -> Option<(usize, TypeId)> {
-    let value: Struct<'_> = btf.type_by_name(VALUE_TYPE)?;
-    let (data, ty) = member(&value, "data")?;
-    let ops: Struct<'_> = btf.type_by_id(ty)?;
-    let (choose, ty) = member(&ops, "mthp_choose")?;
+fn choose(btf: &Types) -> Option<(usize, u32)> {
+    let (data, ty) = member(btf.find(Kind::Struct, VALUE_TYPE)?, "data")?;
+    let (choose, ty) = member(btf.of(ty, Kind::Struct)?, "mthp_choose")?;
     Some((data + choose, ty))
 }
 
 /// Offset of `cgroup_id` in the value of a struct_ops map.
-fn cgroup_member(btf: &Btf<'_>) -> Option<usize> {
-    let value: Struct<'_> = btf.type_by_name(VALUE_TYPE)?;
-    let (data, ty) = member(&value, "data")?;
-    let ops: Struct<'_> = btf.type_by_id(ty)?;
-    Some(data + member(&ops, "cgroup_id")?.0)
+fn cgroup_member(btf: &Types) -> Option<usize> {
+    let (data, ty) = member(btf.find(Kind::Struct, VALUE_TYPE)?, "data")?;
+    Some(data + member(btf.of(ty, Kind::Struct)?, "cgroup_id")?.0)
 }
 
 /// Which hook is it?  One with more arguments, or more reasons, is known: programs pass by
 /// what they do not know.  One whose arguments or numbers are others is not.
-fn hook(btf: &Btf<'_>) -> Hook {
+fn hook(btf: &Types) -> Hook {
     match choose(btf) {
-        _ if btf.type_by_name::<Struct<'_>>(VALUE_TYPE).is_none() => Hook::None,
+        _ if btf.find(Kind::Struct, VALUE_TYPE).is_none() => Hook::None,
         Some((_, ty)) if is_called_as_known(btf, ty) == Some(true) => Hook::Known,
         _ => Hook::Foreign,
     }
 }
 
 /// Does what is called take what bpf/hook.h says?
-fn is_called_as_known(btf: &Btf<'_>, choose: TypeId) -> Option<bool> {
-    let pointer: Ptr<'_> = btf.type_by_id(choose)?;
-    let proto: FuncProto<'_> = btf.type_by_id(pointer.referenced_type().type_id())?;
-    let to_cgroup = |place| {
-        let pointer: Ptr<'_> = btf.type_by_id(proto.get(place)?.ty)?;
-        Some(pointer.referenced_type().name()? == "cgroup")
+fn is_called_as_known(btf: &Types, choose: u32) -> Option<bool> {
+    let pointer = btf.of(choose, Kind::Ptr)?;
+    let takes = btf.of(pointer.refers()?, Kind::FuncProto)?.parameters();
+    let to_cgroup = |place: usize| {
+        let pointer = btf.of(*takes.get(place)?, Kind::Ptr)?;
+        // Only declared, it is no structure.
+        Some(btf.any(pointer.refers()?).is("cgroup"))
     };
-    let reason: Enum<'_> = btf.type_by_id(proto.get(2)?.ty)?;
-    let flags: Enum<'_> = btf.type_by_name(FLAGS)?;
+    let reason = btf.of(*takes.get(2)?, Kind::Enum)?;
+    let flags = btf.find(Kind::Enum, FLAGS)?;
     let numbers = Reason::ALL
         .into_iter()
-        .all(|r| number(&reason, r.enumerator()).is_none_or(|n| n == r as i64));
+        .all(|r| reason.value(r.enumerator()).is_none_or(|n| n == r as i64));
     Some(
-        proto.len() >= 5
+        takes.len() >= 5
             && to_cgroup(0)?
             && to_cgroup(1)?
-            && reason.name()? == REASONS
+            && reason.is(REASONS)
             && numbers
-            && number(&flags, ADVISED)? == i64::from(Flags::BPF_MTHP_ADVISED.0),
+            && flags.value(ADVISED)? == i64::from(Flags::BPF_MTHP_ADVISED.0),
     )
 }
 
 /// The reasons for which the kernel asks, as far as they are known here.
-fn reasons(btf: &Btf<'_>) -> ByReason<bool> {
-    let found: Option<Enum<'_>> = btf.type_by_name(REASONS);
-    ByReason::new(|reason| {
-        found
-            .as_ref()
-            .is_some_and(|e| number(e, reason.enumerator()).is_some())
-    })
-}
-
-/// Value of an enumerator.
-fn number(of: &Enum<'_>, name: &str) -> Option<i64> {
-    let name = OsStr::new(name);
-    of.iter().find(|m| m.name == Some(name)).map(|m| m.value)
-}
-
-/// Is there an enumerator of this name?  UAPI flags live in nameless enums, so
-/// all of them are searched.
-fn enum_has(btf: &Btf<'_>, name: &str) -> bool {
-    let name = OsStr::new(name);
-    btf.type_by_kind::<Enum<'_>>()
-        .any(|e| e.iter().any(|m| m.name == Some(name)))
+fn reasons(btf: &Types) -> ByReason<bool> {
+    let found = btf.find(Kind::Enum, REASONS);
+    ByReason::new(|reason| found.is_some_and(|e| e.value(reason.enumerator()).is_some()))
 }
 
 /// Detaches a link, even if another process holds it.  A link whose cgroup is
@@ -539,7 +510,24 @@ mod tests {
             .status()
             .expect("the compiler that made the policies");
         assert!(status.success());
-        Carrier::probe_in(&object).unwrap().abilities
+        let types = dir.path().join("kernel.btf");
+        std::fs::write(&types, type_information(&object)).unwrap();
+        Carrier::probe_in(&types).unwrap().abilities
+    }
+
+    /// As the kernel serves it, without the object around.
+    fn type_information(object: &Path) -> Vec<u8> {
+        let path = std::ffi::CString::new(object.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: the path ends with 0; what is read is freed after it was copied.
+        unsafe {
+            let btf = libbpf_sys::btf__parse(path.as_ptr(), std::ptr::null_mut());
+            assert!(!btf.is_null());
+            let mut len = 0;
+            let raw = libbpf_sys::btf__raw_data(btf, &raw mut len);
+            let bytes = std::slice::from_raw_parts(raw.cast::<u8>(), len as usize).to_vec();
+            libbpf_sys::btf__free(btf);
+            bytes
+        }
     }
 
     #[test]

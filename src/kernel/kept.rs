@@ -31,15 +31,22 @@ const EXPLAIN: &str = "explain";
 
 /// What is kept of each cgroup.  Another version lays it out in another way, and has another
 /// name for it.
-fn storage() -> String {
+pub fn storage() -> String {
     format!("cgroups-{:x}", abi::ABI.0)
 }
 
-/// Windows without a scan after which a policy passes everything.  A restart takes a second of
-/// waiting and some of loading, several times that on a busy host: at the usual window of 1 s it
-/// is over by then.  A verdict of pressure holds for 64 windows at most, so for no more than a
-/// quarter of that it is believed unseen.
-pub const WINDOWS: u64 = 16;
+/// Windows without a scan after which a policy passes everything.  A verdict of pressure holds
+/// for 64 windows at most, so for no more than a quarter of that it is believed unseen.
+const WINDOWS: u64 = 16;
+
+/// But no less than a restart takes, or it would make the gap that is not to be: a second of
+/// waiting and some of loading, several times that on a busy host.
+const RESTART_NS: u64 = 5_000_000_000;
+
+/// How old the last scan may be, in ns.
+pub fn oldest(window_ns: u64) -> u64 {
+    WINDOWS.saturating_mul(window_ns).max(RESTART_NS)
+}
 
 /// The directory of a cgroup's policy, with this process as its owner.
 pub struct Place {
@@ -205,8 +212,7 @@ impl Place {
         let path = path.to_owned();
         let owner = names.iter().find(|name| name.starts_with(OWNER));
         let Some(owner) = owner else {
-            // Somebody is removing it, or was killed over that.
-            return Ok(Some(Place { path }));
+            return Self::claim_ownerless(path);
         };
         if owner != &mine() && lives(owner) {
             return Err(Error::Running { path });
@@ -216,6 +222,48 @@ impl Place {
             Ok(()) => Ok(Some(Place { path })),
             Err(e) if e.kind() == ErrorKind::NotFound => Err(Error::Running { path }),
             Err(e) => Err(e).context(what),
+        }
+    }
+
+    /// Of those who come at the same time at most one has it.
+    fn claim_ownerless(path: PathBuf) -> Result<Option<Self>> {
+        let what = || format!("claiming {}", path.display());
+        // Somebody is removing it, or was killed over that: then it is empty.
+        match fs::remove_dir(&path) {
+            Ok(()) => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {}
+            Err(e) => return Err(e).context(what),
+        }
+        let mine = mine();
+        let names = fs::create_dir(path.join(&mine))
+            .and_then(|()| names(&path))
+            .context(what)?;
+        let mut others = names.iter().filter(|name| **name != mine);
+        if others.any(|name| name.starts_with(OWNER) && lives(name)) {
+            let _ = fs::remove_dir(path.join(&mine));
+            return Err(Error::Running { path });
+        }
+        Ok(Some(Place { path }))
+    }
+
+    /// Removes what is of no use to anybody: a policy ends with its cgroup, and its pins would
+    /// keep the programs.  Who has no right to look leaves it as it is.
+    pub fn sweep() {
+        for path in directories().unwrap_or_default() {
+            let gone = |link: &OwnedFd| {
+                links::info(link.as_fd())
+                    .and_then(carrier::bound)
+                    .is_ok_and(|i| i.cgroup_id == 0)
+            };
+            match pinned(&path.join(LINK)) {
+                Ok(Some(link)) if gone(&link) => {}
+                _ => continue,
+            }
+            // A daemon that runs removes its own.
+            if let Ok(Some(place)) = Self::claim(&path) {
+                let _ = place.remove();
+            }
         }
     }
 
@@ -298,12 +346,15 @@ impl Place {
             for name in owners {
                 fs::remove_dir(self.path.join(name))?;
             }
-            fs::remove_dir(&self.path)?;
-            match fs::remove_dir(DIRECTORY) {
-                // Others are kept.
-                Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
-                done => done,
+            for path in [&self.path, Path::new(DIRECTORY)] {
+                match fs::remove_dir(path) {
+                    // Somebody has made it his own, or removed it, or others are kept.
+                    Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => break,
+                    Err(e) if e.kind() == ErrorKind::NotFound => {}
+                    done => done?,
+                }
             }
+            Ok(())
         };
         removed().context(|| format!("removing {}", self.path.display()))
     }
@@ -353,6 +404,14 @@ pub fn links() -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_does_not_age_within_a_restart() {
+        let ms = |ms: u64| ms * 1_000_000;
+        assert_eq!(oldest(ms(1000)), ms(16_000));
+        assert_eq!(oldest(ms(100)), RESTART_NS);
+        assert_eq!(oldest(u64::MAX), u64::MAX);
+    }
 
     #[test]
     fn an_owner_lives_as_long_as_its_process() {

@@ -24,7 +24,10 @@ use libbpf_rs::{
 
 use super::carrier::{self, Carrier};
 use super::cgroup::Cgroup;
+use super::clock;
+use super::handed::{self, Left, Named};
 use super::kept::{self, Place};
+use super::late;
 use super::links;
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Assignment, Load, Walk};
@@ -163,7 +166,7 @@ fn require_ops(ops: &[String]) -> std::result::Result<(), String> {
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
 
 /// How much of it is kept: the verifier prints the reason last.
-const LOG_TAIL: usize = 4096;
+pub(super) const LOG_TAIL: usize = 4096;
 
 fn keep_log(level: PrintLevel, message: String) {
     if level == PrintLevel::Debug {
@@ -182,6 +185,20 @@ fn keep_log(level: PrintLevel, message: String) {
     }
 }
 
+/// Programs that nobody needs before the policy is in force.
+const LATE: [&str; 2] = [abi::SCAN_PROG, abi::EXPLAIN_PROG];
+
+/// What is to become of a policy, and what there is of one before it.
+#[derive(Default)]
+pub struct Stay {
+    /// It is to be pinned, and so to outlive this process.
+    pub keep: bool,
+    /// It is to be handed over: [`Loaded::hand_over`].
+    pub hand_over: bool,
+    /// What was handed to this process.
+    pub left: Option<Left>,
+}
+
 /// A policy at work.  Dropping it detaches it.
 pub struct Loaded {
     link: OwnedFd,
@@ -195,17 +212,21 @@ pub struct Loaded {
     root_id: u64,
     /// Ring buffer of changed decisions; an object of one's own may have none.
     pub events: Option<MapHandle>,
+    /// Since when it is in force: `CLOCK_MONOTONIC`, milliseconds.
+    pub in_force_ms: u64,
     /// What loading took, most of it the verifier's.
     pub load_time: Duration,
     /// Where it stays when this process has ended.
     kept: Option<Place>,
+    /// Whether the next process may go on with what is kept of each cgroup.
+    shares: bool,
     object: Object,
 }
 
 impl Loaded {
     /// Loads programs with the values of policies, and attaches them to `root`: in the place of a
     /// policy that was left there, if one was.  `assigns`: with the program that [`Self::assign`]
-    /// runs.  `keep`: it is to outlive this process.
+    /// runs.
     ///
     /// # Errors
     /// Whatever the kernel refuses; nothing is attached then.
@@ -215,8 +236,10 @@ impl Loaded {
         assigns: bool,
         carrier: &Carrier,
         root: &Cgroup,
-        keep: bool,
+        stay: Stay,
     ) -> Result<Self> {
+        Place::sweep();
+        let keep = stay.keep;
         let place = match keep {
             true => Some(Place::make(root)?),
             false => Place::find(root)?,
@@ -236,7 +259,7 @@ impl Loaded {
             assigns,
             (carrier, root),
             place.as_ref(),
-            keep,
+            stay,
         );
         let attached = match (attached, place) {
             (Ok(attached), place) => (attached, place),
@@ -268,55 +291,83 @@ impl Loaded {
         assigns: bool,
         (carrier, root): (&Carrier, &Cgroup),
         place: Option<&Place>,
-        keep: bool,
+        stay: Stay,
     ) -> Result<Self> {
         carrier.require_hook()?;
         set_values(&mut programs, load, profiles)?;
         leave_out(&mut programs, load, assigns);
-        // What is taken over stays pinned for a moment, whatever becomes of it.
-        if place.is_some() {
-            set_heartbeat(&mut programs, load, profiles.of(0).window_ns)?;
+        let Stay {
+            keep,
+            hand_over,
+            left,
+        } = stay;
+        let (handed, left_storage) = left.map(Left::parts).unzip();
+        let takes_over = place.is_some() || handed.is_some();
+        // What is taken over stays with others for a moment, whatever becomes of it.
+        if takes_over || hand_over {
+            set_heartbeat(&mut programs, load, profiles.of(0).window_ns, takes_over)?;
         }
         // What other programs, a dry run, or other profiles left of cgroups says nothing here.
         let shares = programs.own.is_none() && !assigns && load.dry_run == 0;
         let storage = place.filter(|_| shares).map(Place::storage);
-        if let Some(storage) = storage.transpose()?.flatten() {
+        let handed_storage = left_storage.flatten().filter(|_| shares);
+        if let Some(storage) = storage.transpose()?.flatten().or(handed_storage) {
             reuse(&mut programs, &storage)?;
         }
-        let Programs { open, own, .. } = programs;
+        let Programs { mut open, own, .. } = programs;
         let own = own.as_deref();
+        let left = place.map(Place::link).transpose()?.flatten();
+        let left = left.map(|(link, _)| link).or(handed);
         let begun = Instant::now();
+        // What takes over is scanned before it is in force, as it would be too old else.
+        let late = match own {
+            None if !takes_over => {
+                late::set_aside(&mut open, &LATE).map_err(|e| load_error(own, e.into()))?
+            }
+            _ => Vec::new(),
+        };
         let object = open.load().map_err(|e| load_error(own, e))?;
-        let load_time = begun.elapsed();
 
         let ops = fill_ops(&object, own, carrier, root)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", shown::path(&root.path)))?;
-        let scan = descriptor(&object, abi::SCAN_PROG)?;
+        let mut scan = descriptor(&object, abi::SCAN_PROG)?;
         let assign = descriptor(&object, abi::ASSIGN_PROG)?;
-        let explain = descriptor(&object, abi::EXPLAIN_PROG)?;
+        let mut explain = descriptor(&object, abi::EXPLAIN_PROG)?;
         let events = map(&object, abi::EVENTS_MAP)
             .map(|events| MapHandle::try_from(&events))
             .transpose()
             .map_err(|e| load_error(own, e))?;
         // Before it decides anything: what it takes over from is narrowing already.
-        if let (Some(_), Some(scan)) = (place, &scan) {
+        if let (true, Some(scan)) = (takes_over, &scan) {
             run_scan(scan.as_fd(), root.id)?;
         }
-        let left = place.map(Place::link).transpose()?.flatten();
         let is_left = left.is_some();
         let link = match left {
-            Some((link, _)) => {
+            Some(link) => {
                 carrier::update(link.as_fd(), ops.as_fd(), &root.path)?;
                 link
             }
             None => carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?,
         };
+        let in_force_ms = clock::now_ms();
+        for name in late {
+            let loaded = late::load(&object, name);
+            let loaded = loaded.map_err(|(e, log)| why_not(None, e.into(), &log))?;
+            match name {
+                abi::SCAN_PROG => scan = loaded,
+                _ => explain = loaded,
+            }
+        }
+        let load_time = begun.elapsed();
         if let (true, Some(place)) = (keep, place) {
-            let explain = program(&object, abi::EXPLAIN_PROG);
             let storage = map(&object, abi::STORAGE_MAP).filter(|_| shares);
-            let explain = explain.as_ref().map(AsFd::as_fd);
-            let pinned = place.pin(link.as_fd(), explain, storage.as_ref().map(AsFd::as_fd));
+            let (explain, storage) = (explain.as_ref(), storage.as_ref());
+            let pinned = place.pin(
+                link.as_fd(),
+                explain.map(AsFd::as_fd),
+                storage.map(AsFd::as_fd),
+            );
             if let (Err(_), false) = (&pinned, is_left) {
                 carrier::detach(&link);
             }
@@ -329,8 +380,10 @@ impl Loaded {
             explain,
             root_id: root.id,
             events,
+            in_force_ms,
             load_time,
             kept: None,
+            shares,
             object,
         })
     }
@@ -393,9 +446,25 @@ impl Loaded {
             .map_err(io::Error::other)
     }
 
-    /// Hands over the program that says what is decided for a cgroup.
-    pub fn take_explain(&mut self) -> Option<OwnedFd> {
-        self.explain.take()
+    /// What the service manager is to hold, so that the next process goes on with this policy.
+    ///
+    /// # Errors
+    /// If there can be no further descriptors.
+    pub fn hand_over(&self) -> Result<Vec<Named>> {
+        let storage = map(&self.object, abi::STORAGE_MAP).filter(|_| self.shares);
+        handed::descriptors(&self.link, storage)
+            .context(|| "handing the policy over to the service manager".to_owned())
+    }
+
+    /// The program that says what is decided for a cgroup.  `status` finds it as long as this is
+    /// not dropped.
+    ///
+    /// # Errors
+    /// Without a descriptor for it.
+    pub fn explain(&self) -> Result<Option<OwnedFd>> {
+        let explain = self.explain.as_ref();
+        let copy = explain.map(OwnedFd::try_clone).transpose();
+        copy.context(|| format!("keeping the program {}", abi::EXPLAIN_PROG))
     }
 
     /// Detaches now, so that nothing is left when the caller says so: no pin either.
@@ -581,22 +650,39 @@ fn leave_out(programs: &mut Programs, load: &Load, assigns: bool) {
 }
 
 /// Writes down how old the last scan may be.  What nobody scans does not age.
-fn set_heartbeat(programs: &mut Programs, load: &Load, window_ns: u64) -> Result<()> {
+fn set_heartbeat(
+    programs: &mut Programs,
+    load: &Load,
+    window_ns: u64,
+    takes_over: bool,
+) -> Result<()> {
     let scans = programs.scans && (!programs.tunable || Rules(load.rules).has(SCANS));
     if !scans {
         return Ok(());
     }
-    let oldest = kept::WINDOWS.saturating_mul(window_ns);
+    let oldest = kept::oldest(window_ns);
+    // Where nothing is taken over there is nothing old, and the first scan is about to come.
+    let scanned = match takes_over {
+        true => 0,
+        false => u64::try_from(clock::monotonic().as_nanos()).unwrap_or_default(),
+    };
+    let mut ages = false;
     for mut map in programs.open.maps_mut() {
-        if map.name() == abi::KEPT_MAP {
-            return map
-                .set_initial_value(&oldest.to_ne_bytes())
-                .map_err(|e| load_error(programs.own.as_deref(), e));
-        }
+        let value = match map.name().to_str() {
+            Some(abi::KEPT_MAP) => oldest,
+            Some(abi::SCANNED_MAP) => scanned,
+            _ => continue,
+        };
+        ages |= map.name() == abi::KEPT_MAP;
+        map.set_initial_value(&value.to_ne_bytes())
+            .map_err(|e| load_error(programs.own.as_deref(), e))?;
+    }
+    if ages {
+        return Ok(());
     }
     Err(programs.mismatch(
         "it scans and has no section .rodata.kept, so that it would obey old verdicts for ever \
-         once nobody scans: leave out --on-exit keep, or add bpf/heartbeat.bpf.h",
+         once nobody scans: leave out --on-exit, or add bpf/heartbeat.bpf.h",
     ))
 }
 

@@ -2,11 +2,14 @@
 //! What is asked of the kernel: BPF objects and links, cgroups, PSI, THP settings.
 
 pub mod attached;
+pub mod btf;
 pub mod carrier;
 pub mod cgroup;
 pub mod clock;
 pub mod files;
+pub mod handed;
 pub mod kept;
+pub mod late;
 pub mod links;
 pub mod load;
 pub mod named;

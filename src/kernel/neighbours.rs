@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::files::number_in;
@@ -14,7 +15,7 @@ use crate::model::units::show_size;
 
 /// Settings and counts since boot, of the whole host.  What this kernel does
 /// not have is null.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Host {
     /// Huge pages with more than `max_ptes_none` empty pages are split under
     /// reclaim.
@@ -32,7 +33,7 @@ pub struct Host {
 
 /// What a cgroup and those below it have to do with both; null where the
 /// memory controller does not account for it.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Group {
     /// Anonymous memory in huge pages (of PMD size) now.
     pub anon_thp_bytes: Option<u64>,

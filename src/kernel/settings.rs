@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::thp::{self, THP_SYSFS};
@@ -57,7 +58,7 @@ pub struct Setting {
 }
 
 /// What became of vm.min_free_kbytes, in KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MinFree {
     /// Before.
     pub before: u64,
@@ -66,7 +67,7 @@ pub struct MinFree {
 }
 
 /// What became of a setting that was to be put back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
     /// It has the value that it had before.
@@ -78,7 +79,7 @@ pub enum Fate {
 }
 
 /// A setting that was to be put back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Undone {
     /// Its file below transparent_hugepage/, or vm.min_free_kbytes.
     pub setting: String,

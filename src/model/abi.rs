@@ -33,6 +33,8 @@ pub const ABI: Abi = Abi::MTHP_ABI;
 pub const NO_LIMIT: u64 = u64::MAX;
 /// `MTHP_NO_CAP`: a cap that caps nothing.
 pub const NO_CAP: u32 = 63;
+/// `MTHP_RESERVE`: folios of the largest size that a limit must have room for to count as none.
+pub const RESERVE: u32 = 4;
 /// Every order but 0, which is always allowed.
 pub const ALL_ORDERS: u64 = !1;
 
@@ -151,6 +153,7 @@ mod tests {
             "#define MTHP_ALL_ORDERS\t(~1ULL)\n",
             "#define MTHP_NO_LIMIT\t(~0ULL)\n",
             "#define MTHP_NO_CAP\t63u\n",
+            "#define MTHP_RESERVE\t4u\n",
             "#define MTHP_PROFILES\t64\n",
             "#define MTHP_LEAST_ORDER\t2\n",
             "#define MTHP_NR_SIZES\t\t12\n",
@@ -158,7 +161,7 @@ mod tests {
             assert!(header.contains(line), "{line}");
         }
         assert_eq!((ALL_ORDERS, NO_LIMIT), (!1, !0));
-        assert_eq!((NO_CAP, PROFILES), (63, 64));
+        assert_eq!((NO_CAP, RESERVE, PROFILES), (63, 4, 64));
         assert_eq!((LEAST_ORDER, SIZES), (2, 12));
     }
 
@@ -208,7 +211,7 @@ mod tests {
     fn a_layout_has_its_number() {
         let layout = layout();
         assert!(layout.contains("mthp_tunables.rules 44\n"), "{layout}");
-        let written = (16, 0x4b16_c45d_37fd_cec4);
+        let written = (17, 0x4b16_c45d_37fd_cec4);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,

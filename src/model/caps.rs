@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `--cap`: the largest size, for all reasons or for each its own.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::abi::NO_CAP;
@@ -11,7 +12,7 @@ use super::units;
 const LARGEST_ORDER: u32 = 62;
 
 /// The largest size allowed for each reason, in bytes; `None`: no cap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Caps {
     of: ByReason<Option<u64>>,

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use globset::{Glob, GlobBuilder};
+use schemars::JsonSchema;
 use serde::Serialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -40,7 +41,7 @@ impl fmt::Display for Place {
 }
 
 /// What a mistake spoils.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spoils {
     /// The whole configuration.

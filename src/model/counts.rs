@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the programs count of a cgroup: requests, and those that were denied their size.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::abi::{Explained, LEAST_ORDER, SIZES};
@@ -8,7 +9,7 @@ use super::orders::Sizes;
 use super::reason::Reason;
 
 /// Requests whose largest size that was possible is this one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Count {
     /// All of them.
     pub asked: u64,
@@ -44,7 +45,7 @@ pub fn asked(explained: &Explained, reason: Reason) -> u64 {
 pub struct BySize([Count; SIZES]);
 
 /// One of them.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct SizeCount {
     /// Its name: `64K`.
     pub size: String,

@@ -4,6 +4,7 @@
 pub mod abi;
 pub mod baseline;
 pub mod caps;
+pub mod compare;
 pub mod config;
 pub mod counts;
 pub mod metrics;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why the kernel asks, and what there is of each reason.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
 use super::abi::ReasonNumber;
@@ -105,6 +108,23 @@ impl<T: PartialEq> PartialEq for ByReason<T> {
 }
 
 impl<T: Eq> Eq for ByReason<T> {}
+
+impl<T: JsonSchema> JsonSchema for ByReason<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("ByReason_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let each = generator.subschema_for::<T>();
+        let names = Reason::ALL.map(Reason::name);
+        let properties: BTreeMap<_, _> = names.iter().map(|name| (*name, each.clone())).collect();
+        json_schema!({ "type": "object", "properties": properties, "required": names })
+    }
+}
 
 impl<T: Serialize> Serialize for ByReason<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The rules, by the kernel side's own numbers.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
 use super::abi::RuleNumber;
@@ -54,6 +57,20 @@ impl Serialize for Rule {
     }
 }
 
+impl JsonSchema for Rule {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Rule".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": Rule::ALL.map(Rule::name) })
+    }
+}
+
 /// A set of rules, as the programs know it: bit n is rule n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules(pub u32);
@@ -79,6 +96,20 @@ impl Rules {
 impl FromIterator<Rule> for Rules {
     fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Self {
         rules.into_iter().fold(Rules::default(), Rules::with)
+    }
+}
+
+impl JsonSchema for Rules {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Rules".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        <Vec<Rule>>::json_schema(generator)
     }
 }
 

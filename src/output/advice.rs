@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::model::abi::Explained;
@@ -19,7 +20,7 @@ pub const ENOUGH_S: u64 = 3600;
 const NAMED: usize = 10;
 
 /// What one dry run has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Findings {
     /// Name of the policy.
     pub policy: String,
@@ -36,7 +37,7 @@ pub struct Findings {
 }
 
 /// What it has found of one cgroup.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Found {
     /// Its name.
     pub cgroup: String,

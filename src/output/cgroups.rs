@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{self, Level};
@@ -20,7 +21,7 @@ use crate::model::rule::Rule;
 use crate::model::units::{show_duration, show_size};
 
 /// One cgroup that at least one policy binds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CgroupLine {
     /// Its name.
     pub cgroup: String,

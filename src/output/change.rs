@@ -3,10 +3,11 @@
 //! decision and the constants it was made with.  tests/change.rs feeds what it says back into
 //! `mthp_decide()`, and one page less of it, too.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{Level, rules};
-use crate::model::abi::{Bind, Record, Tunables};
+use crate::model::abi::{Bind, RESERVE, Record, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
@@ -14,7 +15,7 @@ use crate::model::sentences::{calm_below, stall, what_fits_is_given};
 use crate::model::units::{show_duration, show_size, show_size_up};
 
 /// What ends it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Until {
     /// The verdict of the cgroup above, which this one goes by.
@@ -48,7 +49,7 @@ pub enum Until {
 }
 
 /// The next larger size.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Next {
     /// Its name.
     pub size: String,
@@ -57,7 +58,7 @@ pub struct Next {
 }
 
 /// What ends the hold of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Change {
     /// The rule.
     pub rule: Rule,
@@ -115,18 +116,19 @@ fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
     };
     let used = pages(record.used_bytes) - cache;
     let swapped = (!machine && what_fits_is_given(t)).then(|| pages(record.swapped_bytes));
+    let reserve = i128::from(RESERVE) * largest;
     let share = i128::from(t.limit_share);
     let (factor, orders) = strictest(record);
     let all = factor * largest;
 
     let at_most = [
         Some(((limit * share) >> 10) - largest),
-        swapped.map(|swapped| limit - swapped - largest),
+        swapped.map(|swapped| limit - swapped - reserve),
         Some(limit - all),
     ];
     let at_least = [
         (share > 0).then(|| ((used + largest).max(0) * 1024 + share - 1) / share),
-        swapped.map(|swapped| used + swapped + largest),
+        swapped.map(|swapped| used + swapped + reserve),
         Some(used + all),
     ];
     let next = (0..t.largest_pages.checked_ilog2().unwrap_or(0))

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{self, Level};
@@ -16,7 +17,7 @@ use crate::model::rule::Rule;
 use crate::model::shown::shown;
 
 /// A line of the log of `run`.  Times are CLOCK_MONOTONIC milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
 #[allow(missing_docs, reason = "docs/use.md describes the fields")]
 pub enum Line {
@@ -42,6 +43,9 @@ pub enum Line {
         root: String,
         /// Name of the signal that ended it.
         signal: &'static str,
+        /// The service manager has it, not a pin.
+        #[serde(skip)]
+        handed: bool,
     },
     /// A configuration was read: it is in force, or the former one stays.
     Configured {
@@ -85,7 +89,7 @@ pub enum Line {
 }
 
 /// What was attached.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Source {
     /// Name of the policy; `None`: the object takes no values, and so obeys none.
     pub policy: Option<String>,
@@ -115,7 +119,7 @@ impl fmt::Display for Source {
 }
 
 /// Why `run` ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// SIGINT, SIGTERM or SIGHUP.
@@ -127,7 +131,7 @@ pub enum End {
 }
 
 /// A cgroup may use other orders than before.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Decision {
     t_ms: u64,
     cgroup: String,
@@ -198,6 +202,15 @@ impl Line {
                 format!("{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}")
             }
             Line::Kept {
+                what,
+                root,
+                signal,
+                handed: true,
+                ..
+            } => format!(
+                "{what} stays attached to {root} ({signal}) if the service is being restarted, and ends otherwise"
+            ),
+            Line::Kept {
                 what, root, signal, ..
             } => format!("{what} stays attached to {root} ({signal}); mthp_ext detach ends it"),
             Line::Detached {
@@ -258,6 +271,24 @@ impl Line {
 
 /// The version of what [`record`] makes: another one when names or meanings change.
 pub const VERSION: u64 = 1;
+
+/// What [`record`] makes, for its schema.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "only its form is used")]
+pub struct Recorded {
+    /// 1: what these keys mean.
+    version: u64,
+    /// Of the daemon's lines: a gap is what was lost.
+    number: u64,
+    /// Time of day.
+    unix_ms: u64,
+    /// Cgroup of the daemon's policy.
+    root: String,
+    /// The line in words.
+    text: String,
+    #[serde(flatten)]
+    line: Line,
+}
 
 /// A line as `events` reads it: that of `run --json`, with the same in words, a number that grows
 /// by one, and the time of day.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! An attached policy, as commands show it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::settings::Settings;
@@ -11,7 +12,7 @@ use crate::model::rule::Rules;
 use crate::model::units::show_duration;
 
 /// One attached policy.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PolicyLine {
     /// Its name.
     pub policy: String,
@@ -46,7 +47,7 @@ pub struct PolicyLine {
 }
 
 /// The scans of a policy that may be without its daemon.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Beat {
     /// False: it passes everything.
     beats: bool,

@@ -3,15 +3,51 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::errors::{Error, Result};
+
+/// The version of all answers in JSON: another one when a name or its meaning changes.  New keys
+/// may come at any time.
+pub const VERSION: u32 = 1;
+
+/// An answer as it is printed.
+#[derive(Serialize, JsonSchema)]
+pub struct Versioned<T> {
+    /// 1: what these keys mean.
+    version: u32,
+    #[serde(flatten)]
+    answer: T,
+}
 
 /// Prints `answer` on standard output: as one line of JSON, or by `text`.
 ///
 /// # Errors
 /// [`Error::Output`] if it cannot be written.
 pub fn print<T: Serialize>(
+    answer: &T,
+    json: bool,
+    text: impl FnOnce(&T, &mut io::StdoutLock<'static>) -> io::Result<()>,
+) -> Result<()> {
+    let version = VERSION;
+    let versioned = Versioned { version, answer };
+    print_as(&versioned, json, |of, out| text(of.answer, out))
+}
+
+/// The same of rows, which have no version of their own.
+///
+/// # Errors
+/// [`Error::Output`] if they cannot be written.
+pub fn rows<T: Serialize>(
+    rows: &Vec<T>,
+    json: bool,
+    text: impl FnOnce(&Vec<T>, &mut io::StdoutLock<'static>) -> io::Result<()>,
+) -> Result<()> {
+    print_as(rows, json, text)
+}
+
+fn print_as<T: Serialize>(
     answer: &T,
     json: bool,
     text: impl FnOnce(&T, &mut io::StdoutLock<'static>) -> io::Result<()>,

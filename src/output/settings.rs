@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use crate::model::rule::Rules;
 use crate::model::sentences::{Sentence, sentence};
 
 /// Each option with its value, by name and unit.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Settings(Map<String, Value>);
 

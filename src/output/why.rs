@@ -2,6 +2,7 @@
 //! A record of the kernel side in words: what is decided, which rule decided, and the numbers
 //! that it compared.  `run` prints it with a changed decision, `status` with each cgroup.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::kernel::cgroup::Names;
@@ -13,7 +14,7 @@ use crate::model::sentences::stall;
 use crate::model::units::{show_duration, show_size};
 
 /// The level of the tree that leaves the least room.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Level {
     /// Name of the cgroup whose limit it is; null: the machine.
     pub cgroup: Option<String>,

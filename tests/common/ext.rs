@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::{Group, PATIENCE};
+use super::{Group, PATIENCE, schema};
 
 /// A command of mthp_ext.
 pub fn command(args: &[&str]) -> Command {
@@ -37,7 +37,7 @@ pub fn fails(args: &[&str]) -> (i32, String) {
 pub fn status() -> Value {
     let out = output(&["status", "--json"]);
     assert!(out.status.success(), "{out:?}");
-    serde_json::from_slice(&out.stdout).unwrap()
+    schema::answer("status", &out.stdout)
 }
 
 /// The line of a cgroup in `status --json`.
@@ -87,6 +87,8 @@ pub struct Ext {
     child: Child,
     lines: Receiver<Value>,
     errors: Option<JoinHandle<String>>,
+    /// When the policy was in force: `CLOCK_MONOTONIC`, milliseconds.
+    pub in_force_ms: u64,
     /// What loading the policy took.
     pub load_ms: u64,
 }
@@ -101,7 +103,7 @@ fn text_of(mut from: impl Read) -> String {
 /// Passes on each line of JSON until there are no more, or nobody wants them.
 fn pass_on(from: impl Read, to: &Sender<Value>) {
     for line in BufReader::new(from).lines().map_while(Result::ok) {
-        let value = serde_json::from_str(&line).expect("a line of JSON");
+        let value = schema::answer("run", line.as_bytes());
         if to.send(value).is_err() {
             break;
         }
@@ -117,6 +119,7 @@ impl Ext {
             child: piped.spawn().unwrap(),
             lines,
             errors: None,
+            in_force_ms: 0,
             load_ms: 0,
         };
         let (out, err) = (ext.child.stdout.take(), ext.child.stderr.take());
@@ -133,6 +136,7 @@ impl Ext {
         match ext.next(PATIENCE) {
             Some(first) => {
                 assert_eq!(first["event"], "attached");
+                ext.in_force_ms = first["t_ms"].as_u64().unwrap();
                 ext.load_ms = first["load_ms"].as_u64().unwrap();
             }
             None => panic!("it does not attach: {}", ext.errors()),

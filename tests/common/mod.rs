@@ -15,6 +15,7 @@
 pub mod ext;
 pub mod inject;
 pub mod own;
+pub mod schema;
 pub mod trace;
 pub mod worker;
 

@@ -68,6 +68,7 @@ RULES: dict[str, str] = {
     "blind": "a cgroup whose pressure is not tracked goes by the verdict of the cgroup above",
     "unknown-reason": "a reason that the program does not know passes unchanged",
     "kept-by-less": "a folio in use stays where no more of its size would be given, until memory is short",
+    "advised-leaves-the-reserve": "advised memory takes what a limit leaves, beside a reserve for all else",
     "wanted-has-to-fit": "advised memory gets what fits, and no more",
     "one-composition": "a decision has the rule that binds, and reads the limits only where they can change it",
     "level-that-binds": "of all levels up to the machine the one that leaves the least is named",

@@ -1,0 +1,153 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# The Debian package under dpkg and systemd, inside the guest of `make test-deb`: TAP on stdout.  Its caller powers the
+# guest off.
+. /lab/common.sh
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+thp=/sys/kernel/mm/transparent_hugepage
+config=/etc/mthp_ext/config.toml
+
+settings() { grep -H . $thp/enabled $thp/defrag $thp/shmem_enabled $thp/hugepages-*/enabled $thp/khugepaged/max_ptes_none; }
+version() { dpkg-query -W -f '${Version}' mthp-ext; }
+
+# Whatever the kernel has of BPF links; the first descriptor that none has ends the list.
+no_links() { [ -z "$(link)" ]; }
+
+installs() {
+	local before
+	before=$(settings)
+	dpkg -i /lab/old.deb || return 1
+	version
+	echo
+	[ "$(systemctl is-enabled $unit)" = disabled ] && [ "$(property ActiveState)" = inactive ] && no_links &&
+		[ "$(settings)" = "$before" ]
+}
+
+# Each file that documents it, where Debian has such files.
+is_documented() {
+	local file
+	for file in man/man8/mthp_ext.8.gz man/man8/mthp_ext-run.8.gz bash-completion/completions/mthp_ext \
+		zsh/site-functions/_mthp_ext fish/vendor_completions.d/mthp_ext.fish doc/mthp-ext/copyright \
+		doc/mthp-ext/changelog.gz doc/mthp-ext/mthp_ext.cdx.json doc/mthp-ext/policies/default.toml \
+		doc/mthp-ext/grafana/mthp_ext.json doc/mthp-ext/prometheus/mthp_ext.rules.yml doc/mthp-ext/docs/use.md; do
+		dpkg-query -L mthp-ext | grep -qx "/usr/share/$file" || {
+			echo "missing: $file"
+			return 1
+		}
+	done
+}
+
+starts() {
+	systemctl enable --now $unit || return 1
+	[ -n "$(link)" ] && narrows
+}
+
+narrows() { probe && [ "${narrowed:-0}" -gt 0 ] && [ "$huge" = 0 ]; }
+
+# Fills 6 MiB in a new cgroup, again and again; of each the huge pages that it got on faults.
+sampler() {
+	local one=0 group
+	while [ ! -e /run/sampler.stop ]; do
+		one=$((one + 1))
+		group=/sys/fs/cgroup/sample-$one
+		mkdir $group
+		/bin/bash -c "echo \$\$ >$group/cgroup.procs; exec dd if=/dev/zero of=/dev/null bs=6M count=1 status=none"
+		sed -n 's/^thp_fault_alloc //p' $group/memory.stat
+		rmdir $group
+	done >/run/samples
+}
+
+configure() {
+	sed -i 's/^#policy = "default"/policy = "default" # by hand/' $config
+	mkdir -p /etc/mthp_ext/config.d
+	printf '[[override]]\ncgroups = "system.slice/own.service"\npolicy = "off"\n' >/etc/mthp_ext/config.d/own.toml
+	mthp_ext check-config && systemctl reload $unit
+}
+
+upgrades() {
+	local pid before after with
+	pid=$(property MainPID)
+	before=$(link)
+	rm -f /run/sampler.stop
+	sampler &
+	until_true 60 eval '[ "$(wc -l </run/samples)" -ge 3 ]'
+	# As unattended-upgrades does it.
+	dpkg --force-confdef --force-confold -i /lab/new.deb || return 1
+	after=$(link)
+	with=$(wc -l </run/samples)
+	until_true 60 eval '[ "$(wc -l </run/samples)" -gt $(('"$with"' + 3)) ]'
+	touch /run/sampler.stop
+	wait
+	echo "version $(version); link before $before, after $after; process before $pid, after $(property MainPID)"
+	echo "programs that filled memory meanwhile, by huge pages that they got:"
+	sort /run/samples | uniq -c
+	[ -n "$before" ] && [ "$before" = "$after" ] && another_process "$pid" && [ "$(version)" != 0.0.9-1 ] &&
+		[ "$(sort -u /run/samples)" = 0 ]
+}
+
+keeps_configuration() {
+	ls -R /etc/mthp_ext
+	grep -q 'policy = "default" # by hand' $config && [ -e $config.dpkg-dist ] && [ -e /etc/mthp_ext/config.d/own.toml ] &&
+		[ "$(systemctl is-enabled $unit)" = enabled ] && mthp_ext config --show $config | grep -q own.service
+}
+
+# Without the policy the sampler sees huge pages: it can fail.
+sampler_sees() {
+	systemctl stop $unit
+	rm -f /run/sampler.stop
+	sampler &
+	until_true 60 eval '[ "$(wc -l </run/samples)" -ge 3 ]'
+	touch /run/sampler.stop
+	wait
+	sort /run/samples | uniq -c
+	no_links && [ "$(sort -n /run/samples | head -n 1)" -gt 0 ]
+}
+
+# With a running service, a policy that was kept beside it, and settings that were applied.
+removes() {
+	local before kept
+	before=$(settings)
+	mthp_ext settings apply >/dev/null
+	[ "$(settings)" != "$before" ] || return 1
+	mkdir /sys/fs/cgroup/kept
+	mthp_ext run --root /sys/fs/cgroup/kept --policy headroom --on-exit keep >/run/kept.log &
+	kept=$!
+	until_true 60 grep -q 'attached to /kept' /run/kept.log
+	kill $kept
+	wait $kept
+	systemctl start $unit || return 1
+	[ "$(link | wc -l)" = 2 ] || return 1
+	cp /usr/sbin/mthp_ext /run/mthp_ext_copy
+	dpkg -r mthp-ext || return 1
+	/run/mthp_ext_copy status
+	echo "status of what is removed: $?"
+	/run/mthp_ext_copy status | grep -q 'attached to' && return 1
+	rm /run/mthp_ext_copy
+	ls /sys/fs/bpf
+	[ ! -e /sys/fs/bpf/mthp_ext ] && [ "$(property LoadState)" = not-found ] && [ "$(settings)" = "$before" ] &&
+		[ -e $config ]
+}
+
+# Not: this script's own files, dpkg's record of what there was, and the journal.
+purges() {
+	local left
+	dpkg -P mthp-ext || return 1
+	left=$(find / -xdev \( -name '*mthp_ext*' -o -name '*mthp-ext*' \) -not -path '/proc/*' -not -path '/sys/*')
+	echo "left: ${left:-nothing}"
+	left+=$(find /run /sys/fs/bpf /sys/fs/cgroup -name '*mthp*')
+	[ -z "$left" ]
+}
+
+echo "TAP version 13"
+systemctl --version | head -n 1
+dpkg --version | head -n 1
+check "installed it changes nothing: disabled, not running, nothing attached, settings as before" installs
+check "manual, completion, dashboards, copyright and bill of materials are there" is_documented
+check "enabled and started it narrows" starts
+check "an own configuration is taken" configure
+check "an upgrade goes on with the same link, and nobody gets a huge page meanwhile" upgrades
+check "the own configuration and what is enabled stay" keeps_configuration
+check "after a stop the same look sees huge pages" sampler_sees
+check "removed it leaves nothing attached, pinned or set" removes
+check "purged it leaves no file" purges
+echo "1..$number"

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The Debian package: its version, and what is said of what is linked into the program."""
+
+import itertools
+import re
+import subprocess
+import tempfile
+import unittest
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lab.deb import build, licences, linked, sbom
+from lab.deb.linked import Crate
+from lab.errors import Exit, LabError
+
+SOURCE = build.Source("abc1234", datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC), "A <a@b.example>", False, "")
+
+
+def lower(one: str, other: str) -> bool:
+    """As dpkg sees it."""
+    return subprocess.run(["dpkg", "--compare-versions", one, "lt", other], check=False).returncode == 0
+
+
+class VersionTest(unittest.TestCase):
+    def test_a_later_commit_and_a_later_debian_are_higher(self) -> None:
+        released = build.version(replace(SOURCE, tag="v1.2.0"), "1.2.0", "12")
+        self.assertEqual(released, "1.2.0-1~deb12")
+        first = build.version(SOURCE, "1.2.0", "12")
+        self.assertEqual(first, "1.2.0+git20261122.010203.abc1234-1~deb12")
+        later = build.version(replace(SOURCE, commit="0000000", when=datetime(2026, 11, 22, 1, 2, 4)), "1.2.0", "12")
+        ascending = [released, first, build.version(SOURCE, "1.2.0", "13"), later]
+        ascending.append(build.version(replace(SOURCE, dirty=True, when=datetime(2027, 1, 1)), "1.2.0", "12"))
+        ascending.append(build.version(replace(SOURCE, tag="v1.2.1"), "1.2.1", "12"))
+        for one, other in itertools.pairwise(ascending):
+            self.assertTrue(lower(one, other), (one, other))
+
+    def test_a_tag_of_what_was_changed_since_is_no_release(self) -> None:
+        self.assertIn("+git", build.version(replace(SOURCE, tag="v1.2.0", dirty=True), "1.2.0", "12"))
+
+    def test_the_release_is_the_machines(self) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            file = Path(scratch) / "os-release"
+            file.write_text('ID=debian\nVERSION_ID="13"\n')
+            self.assertEqual(build.release(file), "13")
+            for text in ('ID=debian\nVERSION_ID="11"\n', "ID=debian\n", 'ID=ubuntu\nVERSION_ID="12"\n', ""):
+                file.write_text(text)
+                with self.assertRaises(LabError) as caught:
+                    build.release(file)
+                self.assertEqual(caught.exception.code, Exit.HOST)
+
+    def test_debians_tools_say_who_answers_for_it(self) -> None:
+        self.assertEqual(build.maintainer(SOURCE, {}), "A <a@b.example>")
+        env = {"DEBFULLNAME": "B", "DEBEMAIL": "b@c.example"}
+        self.assertEqual(build.maintainer(SOURCE, env), "B <b@c.example>")
+
+
+class LicenceTest(unittest.TestCase):
+    def test_of_a_choice_the_one_that_goes_with_the_program(self) -> None:
+        for expression, wanted in (
+            ("MIT OR Apache-2.0", ["MIT"]),
+            ("Apache-2.0/MIT", ["MIT"]),
+            ("Apache-2.0 WITH LLVM-exception OR Apache-2.0 OR MIT", ["MIT"]),
+            ("Apache-2.0 OR BSL-1.0", ["BSL-1.0"]),
+            ("LGPL-2.1-only OR BSD-2-Clause", ["BSD-2-Clause"]),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", ["MIT", "Unicode-3.0"]),
+        ):
+            self.assertEqual(linked.taken(expression), wanted, expression)
+
+    def test_what_does_not_go_with_it_is_refused(self) -> None:
+        for expression in ("Apache-2.0", "GPL-3.0-only", "", "MIT AND Apache-2.0"):
+            with self.assertRaises(LabError):
+                linked.taken(expression)
+
+    def test_notices_and_terms_of_a_file(self) -> None:
+        file = (
+            "The MIT License\n\nCopyright (c) 2015-2020 A. Author\n\nPermission is hereby granted, ...\nTHE SOFTWARE\n"
+        )
+        self.assertEqual(
+            licences.text_of(file, "MIT"), (["2015-2020 A. Author"], "Permission is hereby granted, ...\nTHE SOFTWARE")
+        )
+        self.assertEqual(licences.text_of("Copyright (c) <year> <owner>\nRedistribution and use", "MIT"), ([], ""))
+
+    def test_each_wording_has_a_name_of_its_own(self) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            made = []
+            for name, terms in (("a", "one"), ("b", "One."), ("c", "two")):
+                directory = Path(scratch) / name
+                directory.mkdir()
+                (directory / "LICENSE").write_text(
+                    f"Copyright (c) 2020 {name}\n\nPermission is hereby granted {terms}\n"
+                )
+                made.append(crate(name, source=directory))
+            text = licences.stanzas([*made, crate("d", linked=False)], "1.85.0")
+        self.assertEqual(
+            re.findall(r"^Files: (.*)$", text, re.M),
+            ["*", *(f"vendor/{n}/*" for n in ("a-1", "b-1", "c-1", "rust-std-1.85.0"))],
+        )
+        self.assertEqual(re.findall(r"^License: (MIT.*)$", text, re.M), ["MIT", "MIT", "MIT~1", "MIT", "MIT", "MIT~1"])
+        self.assertIn("Copyright: 2020 a\n", text)
+
+
+def crate(name: str, **others: Any) -> Crate:
+    """One that is linked."""
+    usual: dict[str, Any] = {"version": "1", "expression": "MIT", "source": Path("/none"), "sha256": "0" * 64}
+    return Crate(**{"name": name, "linked": True, "uses": (), **usual, **others})
+
+
+def metadata() -> dict[str, Any]:
+    """The program uses a, builds with b, has macros of m; m and b use c, a has d for its tests only."""
+
+    def package(name: str, kind: str = "lib") -> dict[str, Any]:
+        manifest = f"/vendor/{name}/Cargo.toml"
+        return {
+            "id": name, "name": name, "version": "1", "license": "MIT", "manifest_path": manifest,
+            "targets": [{"kind": [kind]}],
+        }  # fmt: skip
+
+    def node(name: str, **uses: str | None) -> dict[str, Any]:
+        edges = [{"pkg": other, "dep_kinds": [{"kind": kind}]} for other, kind in uses.items()]
+        return {"id": name, "deps": edges}
+
+    names = ["mthp_ext", "a", "b", "c", "d"]
+    return {
+        "packages": [*(package(name) for name in names), package("m", "proc-macro")],
+        "resolve": {
+            "nodes": [
+                node("mthp_ext", a=None, b="build", m=None),
+                node("a", d="dev"),
+                node("b", c=None),
+                node("c"),
+                node("d"),
+                node("m", c=None),
+            ]
+        },
+    }
+
+
+LOCK = {"package": [{"name": name, "version": "1", "checksum": name * 64} for name in (*"abcdm", "mthp_ext")]}
+
+
+class LinkedTest(unittest.TestCase):
+    def test_macros_and_what_builds_are_not_in_the_program(self) -> None:
+        found = {one.name: one for one in linked.crates_of(metadata(), LOCK)}
+        self.assertEqual([name for name, one in found.items() if one.linked], ["mthp_ext", "a"])
+        self.assertEqual(set(found), {"mthp_ext", "a", "b", "c", "m"})
+        self.assertEqual(found["mthp_ext"].uses, ("pkg:cargo/a@1", "pkg:cargo/b@1", "pkg:cargo/m@1"))
+
+    def test_c_code_that_a_crate_brings_along_is_named(self) -> None:
+        of = metadata()
+        of["packages"][1] |= {"name": "libbpf-sys", "version": "1.5.0+v1.5.1"}
+        lock = {"package": [*LOCK["package"], {"name": "libbpf-sys", "version": "1.5.0+v1.5.1", "checksum": "e" * 64}]}
+        found = {one.name: one for one in linked.crates_of(of, lock)}
+        self.assertEqual(found["libbpf"].purl, "pkg:generic/libbpf@1.5.1")
+        self.assertEqual(found["libbpf"].source, Path("/vendor/a/libbpf"))
+        self.assertIn(found["libbpf"].purl, found["libbpf-sys"].uses)
+
+    def test_the_bill_refers_to_what_it_lists(self) -> None:
+        crates = linked.crates_of(metadata(), LOCK)
+        bom = sbom.bom(crates, "1.85.0", "2026-11-22T01:02:03Z")
+        refs = [one["bom-ref"] for one in bom["components"]] + [bom["metadata"]["component"]["bom-ref"]]
+        self.assertEqual(sorted(refs), sorted(set(refs)))
+        self.assertEqual({one["ref"] for one in bom["dependencies"]}, set(refs))
+        used = {ref for one in bom["dependencies"] for ref in one["dependsOn"]}
+        self.assertLessEqual(used, set(refs))
+        scopes = {one["name"]: one["scope"] for one in bom["components"]}
+        self.assertEqual(
+            scopes, {"a": "required", "b": "excluded", "c": "excluded", "m": "excluded", "rust-std": "required"}
+        )
+        self.assertEqual(sbom.text(crates, "1.85.0", "x"), sbom.text(crates, "1.85.0", "x"))
+        other = sbom.bom(crates, "1.86.0", "2026-11-22T01:02:03Z")
+        self.assertNotEqual(bom["serialNumber"], other["serialNumber"])
