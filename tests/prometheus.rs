@@ -134,8 +134,10 @@ fn refers(expression: &str) -> Refers {
         if matches!(token, "by" | "on" | "ignoring" | "group_left" | "without") && next == "(" {
             groups.extend(list(at, ")"));
             at += tokens[at..].iter().position(|token| token == ")").unwrap();
-        } else if WORDS.contains(&token) || !token.starts_with(|c: char| c.is_ascii_lowercase()) {
-        } else if OF_THE_NODE.contains(&token) {
+        } else if WORDS.contains(&token)
+            || OF_THE_NODE.contains(&token)
+            || !token.starts_with(|c: char| c.is_ascii_lowercase())
+        {
         } else if token == "up" || metric(token).is_some() {
             let labels = metric(token).map_or(&[][..], |metric| metric.labels);
             if token != "up" {

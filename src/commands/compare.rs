@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -24,7 +25,7 @@ const CHANGED: u8 = 19;
 const ALL: &str = "all cgroups";
 
 /// One figure of a cgroup that is compared.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(tag = "figure", rename_all = "kebab-case")]
 enum Of {
     /// Share of the requests that were narrowed, by any rule or by one.
@@ -56,7 +57,7 @@ impl Of {
 }
 
 /// A figure that differs by more than noise; shares of 1.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Change {
     cgroup: String,
     #[serde(flatten)]
@@ -68,7 +69,7 @@ struct Change {
 }
 
 /// Something that is no figure, and is not the same.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 struct Differs {
     what: String,
     before: Value,
@@ -76,7 +77,7 @@ struct Differs {
 }
 
 /// One of the two.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Source {
     file: String,
     /// Answers in it.
@@ -84,10 +85,8 @@ struct Source {
 }
 
 /// The answer.
-#[derive(Debug, Serialize)]
-struct Report {
-    /// Of the form of this answer.
-    version: u32,
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
     sides: [Source; 2],
     /// Settings and policies.
     differs: Vec<Differs>,
@@ -333,7 +332,6 @@ fn compare(before: &Side, after: &Side) -> Report {
         after: value(&now, key),
     });
     let mut report = Report {
-        version: 1,
         sides: [before, after].map(|side| Source {
             file: side.file.clone(),
             looks: side.looks.len(),

@@ -9,8 +9,8 @@ use schemars::{JsonSchema, Schema};
 
 use super::cli::SchemaArgs;
 use super::{
-    advise, checked, config, detach, explain, metrics, options, policies, reload, set, settings,
-    status, support,
+    advise, checked, compare, config, detach, explain, metrics, options, policies, reload, set,
+    settings, status, support,
 };
 use crate::errors::{Error, Result};
 use crate::output::log::{Line, Recorded};
@@ -26,9 +26,10 @@ fn of<T: JsonSchema>() -> Schema {
 type Answer = (&'static str, fn() -> Schema);
 
 /// All commands that have `--json`, by name.
-const ANSWERS: [Answer; 18] = [
+const ANSWERS: [Answer; 19] = [
     ("advise", of::<Versioned<advise::Advised>>),
     ("check-config", of::<Versioned<config::Checked<'static>>>),
+    ("compare", of::<Versioned<compare::Report>>),
     ("config", of::<Versioned<config::Configuration<'static>>>),
     ("detach", of::<Versioned<detach::Report>>),
     ("events", of::<Recorded>),
@@ -48,7 +49,7 @@ const ANSWERS: [Answer; 18] = [
 ];
 
 /// Their names.
-pub fn names() -> [&'static str; 18] {
+pub fn names() -> [&'static str; 19] {
     ANSWERS.map(|(name, _)| name)
 }
 
