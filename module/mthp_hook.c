@@ -98,8 +98,9 @@ static DEFINE_HASHTABLE(mthp_links, 8);
 /* Inside mthp_mutex, and inside the locks that tracepoints are called under. */
 static DEFINE_SPINLOCK(mthp_links_lock);
 
-/* Under mthp_mutex. */
+/* Under mthp_mutex. The hook is on while there are links, and up to a second longer. */
 static unsigned int mthp_nr_links;
+static bool mthp_hooked;
 
 /*
  * No link is attached below this level. Grows before a deeper one is published, and begins anew
@@ -271,6 +272,22 @@ static struct ftrace_ops mthp_ftrace = {
 	.flags	= FTRACE_OPS_FL_RECURSION,
 };
 
+/*
+ * Switching off patches the kernel's text and waits for all tasks. So it is left to a worker: a
+ * link ends at once, and a policy that comes and goes with its container patches nothing.
+ */
+static void mthp_unhook(struct work_struct *work)
+{
+	mutex_lock(&mthp_mutex);
+	if (mthp_hooked && !mthp_nr_links) {
+		unregister_ftrace_function(&mthp_ftrace);
+		mthp_hooked = false;
+	}
+	mutex_unlock(&mthp_mutex);
+}
+
+static DECLARE_DELAYED_WORK(mthp_unhook_work, mthp_unhook);
+
 static int mthp_reg(void *kdata, struct bpf_link *link)
 {
 	struct bpf_mthp_ops *ops = kdata;
@@ -306,10 +323,11 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 		goto unlock;
 	if (!mthp_nr_links || cgrp->level > mthp_deepest)
 		WRITE_ONCE(mthp_deepest, cgrp->level);
-	if (!mthp_nr_links) {
+	if (!mthp_hooked) {
 		err = register_ftrace_function(&mthp_ftrace);
 		if (err)
 			goto unlock;
+		mthp_hooked = true;
 	}
 
 	/* Whoever removes the cgroup clears the flag first, and then looks for the link. */
@@ -321,7 +339,7 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 	if (!err)
 		mthp_nr_links++;
 	else if (!mthp_nr_links)
-		unregister_ftrace_function(&mthp_ftrace);
+		schedule_delayed_work(&mthp_unhook_work, HZ);
 unlock:
 	mutex_unlock(&mthp_mutex);
 	if (!err)
@@ -354,7 +372,7 @@ static void mthp_unreg(void *kdata, struct bpf_link *link)
 		hash_del_rcu(&one->node);
 		spin_unlock_irq(&mthp_links_lock);
 		if (!--mthp_nr_links)
-			unregister_ftrace_function(&mthp_ftrace);
+			schedule_delayed_work(&mthp_unhook_work, HZ);
 	}
 	mutex_unlock(&mthp_mutex);
 	if (one) {
@@ -759,6 +777,9 @@ static void __exit mthp_exit(void)
 	tracepoint_probe_unregister(mthp_rmdir_tp, mthp_rmdir, NULL);
 	tracepoint_synchronize_unregister();
 	cancel_work_sync(&mthp_orphans);
+	/* No map holds the module any more, so there are no links. */
+	cancel_delayed_work_sync(&mthp_unhook_work);
+	mthp_unhook(NULL);
 	ftrace_free_filter(&mthp_ftrace);
 }
 

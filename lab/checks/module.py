@@ -18,7 +18,7 @@ KERNELS = ("6.12", "newest")
 STRESS = "stress"
 TESTS = ("e2e_masks", "e2e_lifetime", "e2e_keep", STRESS)
 """The end-to-end tests that run on the module, and lab/checks/module.sh."""
-_ROUNDS = 24
+_ROUNDS = 12
 """Rounds of it."""
 _MODULES = "/lib/modules"
 """Where a guest has them."""
