@@ -29,6 +29,8 @@ extern struct mem_cgroup *bpf_get_mem_cgroup(struct cgroup_subsys_state *css) __
 extern void bpf_put_mem_cgroup(struct mem_cgroup *memcg) __ksym __weak;
 extern void bpf_mem_cgroup_flush_stats(struct mem_cgroup *memcg) __ksym __weak;
 extern unsigned long bpf_mem_cgroup_page_state(struct mem_cgroup *memcg, int idx) __ksym __weak;
+/* Of the module, for kernels without the four above: the cgroup's own lists, as of now. */
+extern __u64 bpf_cgroup_anon_pages(struct cgroup *cgrp) __ksym __weak;
 extern int bpf_iter_css_task_new(struct bpf_iter_css_task *it,
 				 struct cgroup_subsys_state *css, unsigned int flags) __ksym __weak;
 extern struct task_struct *bpf_iter_css_task_next(struct bpf_iter_css_task *it) __ksym __weak;
@@ -81,18 +83,29 @@ __noinline int mthp_scan_memory(struct cgroup *cgrp __arg_trusted, struct mthp_c
 		if (!cache)
 			return 0;
 	}
-	memcg = bpf_get_mem_cgroup(&cgrp->self);
-	if (!memcg) {
-		state->memory_known = 0;
-		return 0;
+	if (bpf_ksym_exists(bpf_get_mem_cgroup)) {
+		memcg = bpf_get_mem_cgroup(&cgrp->self);
+		if (!memcg) {
+			state->memory_known = 0;
+			return 0;
+		}
+		bpf_mem_cgroup_flush_stats(memcg);
+		bytes = MTHP_STAT(memcg, NR_ANON_MAPPED) + MTHP_STAT(memcg, NR_SHMEM);
+		if (cache) {
+			inactive = MTHP_STAT(memcg, NR_INACTIVE_FILE);
+			busy = MTHP_STAT(memcg, NR_FILE_DIRTY) + MTHP_STAT(memcg, NR_WRITEBACK);
+		}
+		bpf_put_mem_cgroup(memcg);
+	} else {
+		/* Page cache of cgroups below counts as used. */
+		if (!bpf_ksym_exists(bpf_cgroup_anon_pages) || !mthp_accounted(cgrp)) {
+			state->memory_known = 0;
+			return 0;
+		}
+		bytes = bpf_cgroup_anon_pages(cgrp) << mthp_load()->page_shift;
+		if (cache)
+			inactive = mthp_own_cache(cgrp);
 	}
-	bpf_mem_cgroup_flush_stats(memcg);
-	bytes = MTHP_STAT(memcg, NR_ANON_MAPPED) + MTHP_STAT(memcg, NR_SHMEM);
-	if (cache) {
-		inactive = MTHP_STAT(memcg, NR_INACTIVE_FILE);
-		busy = MTHP_STAT(memcg, NR_FILE_DIRTY) + MTHP_STAT(memcg, NR_WRITEBACK);
-	}
-	bpf_put_mem_cgroup(memcg);
 
 	if (cache) {
 		own = mthp_own_cache(cgrp);

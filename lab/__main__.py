@@ -128,6 +128,12 @@ def _systemd(_: argparse.Namespace) -> int:
     return systemd.main()
 
 
+def _module(args: argparse.Namespace) -> int:
+    from lab.checks import module
+
+    return module.run(tuple(args.kernel or module.KERNELS), tuple(args.only or module.TESTS))
+
+
 def _deb(_: argparse.Namespace) -> int:
     from lab.deb import build
 
@@ -343,6 +349,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("argv", nargs="+", help="command, after --")
     add("deb", _deb, "build the Debian package for the release of this machine")
     add("test-systemd", _systemd, "the unit under systemd in a guest")
+    one = add("test-module", _module, "the module for stock kernels, and end-to-end tests on it")
+    one.add_argument("--kernel", action="append", choices=("6.12", "newest"), help="default: both")
+    one.add_argument(
+        "--only", action="append", metavar="PROGRAM", help="an end-to-end test; without: all for the module"
+    )
     add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")

@@ -123,7 +123,8 @@ pub enum Error {
     #[error(
         "this kernel ({release}) has no bpf_mthp_ops hook. \
          It was built without the mthp_ext series, or without CONFIG_BPF_TRANSPARENT_HUGEPAGE=y: \
-         install a kernel with the series (docs/install.md); to try mthp_ext without one, \
+         install a kernel with the series (docs/install.md), or load the module for stock kernels \
+         (docs/carriers.md); to try mthp_ext without either, \
          run `make demo`. `mthp_ext support` lists what is missing."
     )]
     NoHook {

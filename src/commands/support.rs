@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::errors::Result;
-use crate::kernel::carrier::{Abilities, Carrier, Hook};
+use crate::kernel::carrier::{Abilities, By, Carrier, Hook};
 use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::process;
 use crate::kernel::psi;
@@ -28,6 +28,10 @@ pub struct Facts {
     pub cgroup2: bool,
     /// The kernel has BTF.
     pub btf: bool,
+    /// Who carries the hook.
+    pub carrier: String,
+    /// It is the module, which differs in some things.
+    pub module: bool,
     /// What the BTF shows.
     pub abilities: Abilities,
     /// The memory controller is on cgroup v2.
@@ -49,6 +53,8 @@ impl Facts {
             release: process::release(),
             cgroup2: cgroup.is_some(),
             btf: carrier.is_some(),
+            carrier: carrier.as_ref().map_or("none".to_owned(), Carrier::name),
+            module: carrier.as_ref().is_some_and(|c| c.by == By::Module),
             abilities: carrier.map(|c| c.abilities).unwrap_or_default(),
             memory: cgroup.is_some_and(|c| c.require_memory().is_ok()),
             psi: psi::available(&psi::file_of(mount, mount)),
@@ -59,8 +65,17 @@ impl Facts {
 }
 
 /// A kernel with all of the series.
-const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md); \
-     to try mthp_ext without one, run `make demo`";
+const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md), \
+     or load the module for stock kernels (docs/carriers.md); to try mthp_ext without either, run `make demo`";
+
+/// What is different with the module, beside what the table lacks.
+const DIFFERENCES: &[&str] = &[
+    "sizes are offered before the kernel has looked which fit, so counters count more requests",
+    "the write to a huge zero page that is older than the policy is not asked about",
+    "khugepaged finds a process whose faults are all narrowed only once memory is merged or advised",
+    "nodes of a cpuset are not told apart: count-nodes counts the whole machine",
+    "kernels without bpf_mem_cgroup_page_state: page cache of cgroups below a limit counts as used",
+];
 
 /// One line of the table: an ability, where it comes from, how to get it.
 struct Feature {
@@ -194,6 +209,10 @@ pub struct Report {
     /// Exit code: 0, or that of docs/exit-codes.md.
     pub exit_code: u8,
     kernel: String,
+    /// Who carries the hook: `kernel`, `module NAME VERSION`, or `none`.
+    carrier: String,
+    /// What is different with this carrier.
+    differences: &'static [&'static str],
     /// transparent_hugepage/enabled.
     thp: Option<String>,
     /// The same in words.
@@ -233,6 +252,8 @@ pub fn judge(facts: &Facts) -> Report {
         verdict: lack.map_or("full", |f| f.name),
         exit_code: lack.map_or(0, |f| f.code),
         kernel: facts.release.clone(),
+        carrier: facts.carrier.clone(),
+        differences: if facts.module { DIFFERENCES } else { &[] },
         thp: facts.thp.enabled.clone(),
         setting: facts.thp.text(),
         policies,
@@ -242,6 +263,10 @@ pub fn judge(facts: &Facts) -> Report {
 
 fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "kernel {}; {}", report.kernel, report.setting)?;
+    writeln!(out, "carrier: {}", report.carrier)?;
+    for one in report.differences {
+        writeln!(out, "  different: {one}")?;
+    }
     for line in &report.features {
         let mark = if line.present { "yes" } else { "NO" };
         writeln!(out, "{mark:>5}  {:18} {}", line.name, line.what)?;
@@ -287,6 +312,8 @@ mod tests {
             release: "7.3.4".to_owned(),
             cgroup2: true,
             btf: true,
+            carrier: "kernel".to_owned(),
+            module: false,
             abilities: Abilities {
                 hook: Hook::Known,
                 cgroup_links: true,
@@ -378,9 +405,27 @@ mod tests {
         let out = shown(&full());
         assert!(!out.contains("missing"), "{out}");
         assert!(
-            out.starts_with("kernel 7.3.4; transparent_hugepage/enabled is always\n"),
+            out.starts_with(
+                "kernel 7.3.4; transparent_hugepage/enabled is always\ncarrier: kernel\n  yes"
+            ),
             "{out}"
         );
+    }
+
+    #[test]
+    fn what_is_different_with_the_module_is_said() {
+        let facts = Facts {
+            carrier: "module mthp_hook 0.1".to_owned(),
+            module: true,
+            ..full()
+        };
+        let out = shown(&facts);
+        assert!(
+            out.contains("\ncarrier: module mthp_hook 0.1\n  different: "),
+            "{out}"
+        );
+        assert_eq!(out.matches("  different: ").count(), DIFFERENCES.len());
+        assert_eq!(judge(&facts).exit_code, 0);
     }
 
     /// Every policy runs, and what it does without is named.

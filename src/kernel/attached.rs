@@ -65,7 +65,6 @@ impl Heartbeat {
 /// [`Error::NoHook`], [`Error::NoPrivilege`], or a failed system call.
 pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
     let offset = carrier.program_offset()?;
-    let value_type = carrier.value_type_id()?;
     let links = match links::struct_ops_links() {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             return Err(Error::NoPrivilege {
@@ -96,11 +95,11 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
             heartbeat: None,
             explain: None,
         };
-        match one.find(value_type, offset, &programs) {
+        match one.find(carrier, offset, &programs) {
             Ok(true) => found.push(one),
             Ok(false) => {}
             // Ops without a cgroup are of another kind, or bind nobody any more.
-            Err(_) if link.cgroup_id == 0 => {}
+            Err(_) if one.link.cgroup_id == 0 => {}
             Err(error) => {
                 one.tunables = None;
                 one.failed = Some(error);
@@ -124,7 +123,7 @@ impl Attached {
     /// Finds out about the link's ops.  False if they are of another kind, or gone.
     fn find(
         &mut self,
-        value_type: u32,
+        carrier: &Carrier,
         offset: usize,
         programs: &[ProgramInfo],
     ) -> io::Result<bool> {
@@ -134,11 +133,14 @@ impl Attached {
         let Some(info) = unless_gone(ops.info())? else {
             return Ok(false);
         };
-        if info.info.btf_vmlinux_value_type_id != value_type {
+        if !carrier.is_ops(&info.info).map_err(io::Error::other)? {
             return Ok(false);
         }
         self.name = ops.name().to_string_lossy().into_owned();
         let value = unless_gone(ops.lookup(&0u32.to_ne_bytes(), MapFlags::ANY))?.flatten();
+        if let Some(value) = &value {
+            self.link.cgroup_id = carrier.cgroup_of(&self.link, value);
+        }
         // The kernel shows the program's id where the loader put its descriptor.
         let place = value
             .as_deref()

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What carries the hook into the kernel, probed once.
 //!
-//! The hook has one contract and can have two carriers: the kernel series, and
-//! a module for stock kernels whose links have no cgroup target.  Everything in
+//! The hook has one contract and two carriers: the kernel series, and a module
+//! for stock kernels (module/), whose links have no cgroup target.  Everything in
 //! which they differ belongs here: where the type lives in BTF, how the value of
-//! a struct_ops map is laid out, and how a link gets to its cgroup.  The module
-//! does not exist yet, so a kernel without the series has no hook.
+//! a struct_ops map is laid out, and how a link gets to its cgroup.
+//!
+//! A third one, such as struct_ops links to cgroups in a form of Linux' own, takes
+//! a variant of [`By`]: what [`Carrier::probe`] knows it by, and arms in
+//! [`Carrier::fill`], [`Carrier::attach`], [`Carrier::cgroup_of`] and [`bound`].
 
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 
 use super::btf::{Kind, Type, Types};
-use super::cgroup;
+use super::cgroup::{self, Cgroup};
+use super::links::LinkInfo;
 use super::process::release;
+use super::split;
 use crate::errors::{Error, Result};
 use crate::model::abi::Flags;
 use crate::model::reason::{ByReason, Reason};
@@ -38,6 +45,24 @@ const REASONS: &str = "bpf_mthp_reason";
 const FLAGS: &str = "bpf_mthp_flags";
 const ADVISED: &str = "BPF_MTHP_ADVISED";
 
+/// The module's name, and what it shows of itself.
+const MODULE: &str = "mthp_hook";
+const MODULE_BTF: &str = "/sys/kernel/btf/mthp_hook";
+const MODULE_SYSFS: &str = "/sys/module/mthp_hook";
+
+/// Where the module's ops have the id of their cgroup, in the value of a struct_ops map.
+const MODULE_CGROUP: usize = 72;
+
+/// Who carries the hook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// The kernel, with the series.
+    #[default]
+    Series,
+    /// The module, on a kernel without it.
+    Module,
+}
+
 /// Does the kernel have the hook?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hook {
@@ -59,7 +84,7 @@ pub struct Abilities {
     pub cgroup_links: bool,
     /// The PSI kfuncs exist.
     pub stall: bool,
-    /// The memory controller's kfuncs exist.
+    /// The memory controller's kfuncs exist, or the module's that counts a cgroup's own lists.
     pub memcg: bool,
     /// The kfuncs that tell what memory is left exist.
     pub room: bool,
@@ -70,6 +95,8 @@ pub struct Abilities {
 /// The running kernel's carrier of the hook.
 pub struct Carrier {
     btf: Types,
+    /// Which one it is.
+    pub by: By,
     /// What it offers.
     pub abilities: Abilities,
 }
@@ -80,7 +107,27 @@ impl Carrier {
     /// # Errors
     /// [`Error::NoBtf`] if there is none.
     pub fn probe() -> Result<Self> {
-        Self::probe_in(Path::new(VMLINUX_BTF))
+        let kernel = Self::probe_in(Path::new(VMLINUX_BTF))?;
+        if kernel.abilities.hook != Hook::None || !Path::new(MODULE_BTF).exists() {
+            return Ok(kernel);
+        }
+        let fail = |source| Error::NoBtf {
+            path: PathBuf::from(MODULE_BTF),
+            source,
+        };
+        let joined = split::joined(Path::new(VMLINUX_BTF), Path::new(MODULE_BTF)).map_err(fail)?;
+        let path = format!("/proc/self/fd/{}", joined.as_raw_fd());
+        let mut module = Self::probe_in(Path::new(&path))?;
+        module.by = By::Module;
+        let abilities = &mut module.abilities;
+        if abilities.hook == Hook::Known && cgroup_member(&module.btf) != Some(MODULE_CGROUP) {
+            abilities.hook = Hook::Foreign;
+        }
+        abilities.cgroup_links = true;
+        if parameter("swapin").as_deref() == Some("N") {
+            abilities.reasons[Reason::Swapin] = false;
+        }
+        Ok(module)
     }
 
     fn probe_in(path: &Path) -> Result<Self> {
@@ -94,11 +141,28 @@ impl Carrier {
             cgroup_links: btf.has_enumerator("BPF_F_CGROUP_FD"),
             // An earlier flush returned nothing; the policies must know whether it failed.
             stall: func("bpf_cgroup_stall") && returns(&btf, "bpf_cgroup_flush_stats"),
-            memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state"),
+            memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state")
+                || func("bpf_cgroup_anon_pages"),
             room: func("bpf_cgroup_cold_file_pages") && func("bpf_cgroup_spare_pages"),
             reasons: reasons(&btf),
         };
-        Ok(Carrier { btf, abilities })
+        Ok(Carrier {
+            btf,
+            by: By::Series,
+            abilities,
+        })
+    }
+
+    /// Which carrier it is, and of which version, for people.
+    pub fn name(&self) -> String {
+        match (self.by, self.abilities.hook) {
+            (_, Hook::None) => "none".to_owned(),
+            (By::Series, _) => "kernel".to_owned(),
+            (By::Module, _) => {
+                let version = attribute("version").unwrap_or_default();
+                format!("module {MODULE} {version}").trim_end().to_owned()
+            }
+        }
     }
 
     /// Has the kernel the hook that the policies are made for?
@@ -129,13 +193,65 @@ impl Carrier {
     }
 
     /// Type id of the value of a struct_ops map with this hook's ops.
-    ///
-    /// # Errors
-    /// [`Error::NoHook`] if the kernel does not know the type.
-    pub fn value_type_id(&self) -> Result<u32> {
+    fn value_type_id(&self) -> Result<u32> {
         let value = self.btf.find(Kind::Struct, VALUE_TYPE);
         let value = value.ok_or_else(|| Error::NoHook { release: release() })?;
         Ok(value.id)
+    }
+
+    /// Is it a map of this hook's ops?
+    ///
+    /// # Errors
+    /// [`Error::NoHook`] if the kernel does not know the type.
+    pub fn is_ops(&self, info: &libbpf_sys::bpf_map_info) -> Result<bool> {
+        let same = info.btf_vmlinux_value_type_id == self.value_type_id()?;
+        // Types of two modules can have the same id.
+        let owner = || self.by == By::Series || btf_is(info.btf_vmlinux_id, MODULE);
+        Ok(same && owner())
+    }
+
+    /// Gives the kernel the ops: one update of element 0 of the struct_ops map.
+    ///
+    /// # Errors
+    /// Those of [`Self::require_hook`], [`Error::NotWritable`], or what the kernel refuses.
+    pub fn fill(
+        &self,
+        ops: &impl MapCore,
+        program: BorrowedFd<'_>,
+        root: &Cgroup,
+    ) -> Result<libbpf_rs::Result<()>> {
+        let mut value = vec![0; ops.value_size() as usize];
+        let short = || Error::NoHook { release: release() };
+        let at = self.program_offset()?;
+        // A descriptor is as long as the pointer that the kernel puts there.
+        let fd = u64::try_from(program.as_raw_fd()).unwrap_or_default();
+        put(&mut value, at, &fd.to_ne_bytes()).ok_or_else(short)?;
+        let key = 0u32.to_ne_bytes();
+        if self.by == By::Series {
+            return Ok(ops.update(&key, &value, MapFlags::ANY));
+        }
+        // Who may open it may attach: a link to a cgroup asks for the same right.
+        let procs = root.path.join("cgroup.procs");
+        let procs = OpenOptions::new()
+            .write(true)
+            .open(procs)
+            .map_err(|source| refused(errno_of(&source), &root.path))?;
+        put(&mut value, MODULE_CGROUP, &root.id.to_ne_bytes()).ok_or_else(short)?;
+        put(
+            &mut value,
+            MODULE_CGROUP + 8,
+            &procs.as_raw_fd().to_ne_bytes(),
+        )
+        .ok_or_else(short)?;
+        Ok(ops.update(&key, &value, MapFlags::ANY))
+    }
+
+    /// The cgroup of a link whose ops are `value`; 0 if there is none, or it is gone.
+    pub fn cgroup_of(&self, link: &LinkInfo, value: &[u8]) -> u64 {
+        match self.by {
+            By::Series => link.cgroup_id,
+            By::Module => cgroup_in(value),
+        }
     }
 
     /// Makes the link that puts a struct_ops map to work on a cgroup.  The
@@ -150,16 +266,21 @@ impl Carrier {
         cgroup: BorrowedFd<'_>,
         at: &Path,
     ) -> Result<OwnedFd> {
+        // The module's ops name their cgroup themselves.
+        let (flags, target) = match self.by {
+            By::Series => (BPF_F_CGROUP_FD, cgroup.as_raw_fd()),
+            By::Module => (0, 0),
+        };
         let opts = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            flags: BPF_F_CGROUP_FD,
+            flags,
             ..Default::default()
         };
         // SAFETY: both descriptors are open, and the options live through the call.
         let fd = unsafe {
             libbpf_sys::bpf_link_create(
                 map.as_raw_fd(),
-                cgroup.as_raw_fd(),
+                target,
                 libbpf_sys::BPF_STRUCT_OPS,
                 &raw const opts,
             )
@@ -186,6 +307,75 @@ pub fn update(link: BorrowedFd<'_>, map: BorrowedFd<'_>, at: &Path) -> Result<()
         0 => Ok(()),
         _ => Err(refused(Errno::from_raw(-ret), at)),
     }
+}
+
+/// The link with its cgroup, where the kernel does not show it: the module's ops have its id.
+/// Of a link that this program has pinned.
+///
+/// # Errors
+/// If its map cannot be read.
+pub fn bound(link: LinkInfo) -> io::Result<LinkInfo> {
+    if link.cgroup_id != 0 || link.map_id == 0 {
+        return Ok(link);
+    }
+    let read = || {
+        let map = MapHandle::from_map_id(link.map_id)?;
+        map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+    };
+    let value = read().map_err(|e| io::Error::other(e.to_string()))?;
+    Ok(LinkInfo {
+        cgroup_id: cgroup_in(&value.unwrap_or_default()),
+        ..link
+    })
+}
+
+/// The id of the cgroup in the module's ops.
+fn cgroup_in(value: &[u8]) -> u64 {
+    let id = value.get(MODULE_CGROUP..MODULE_CGROUP + 8);
+    id.and_then(|id| id.try_into().ok())
+        .map_or(0, u64::from_ne_bytes)
+}
+
+fn put(value: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+    value.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
+    Some(())
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or_default())
+}
+
+/// What the module shows of itself in sysfs.
+fn attribute(name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(Path::new(MODULE_SYSFS).join(name)).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+fn parameter(name: &str) -> Option<String> {
+    attribute(&format!("parameters/{name}"))
+}
+
+/// Is the BTF of this id that of a module?  Without the privilege to look nobody else's is at hand.
+fn btf_is(id: u32, module: &str) -> bool {
+    // SAFETY: takes a number, returns a descriptor or an error.
+    let fd = unsafe { libbpf_sys::bpf_btf_get_fd_by_id(id) };
+    if fd < 0 {
+        return -fd == Errno::EPERM as i32;
+    }
+    // SAFETY: the kernel has just made it, and nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut name = [0u8; 64];
+    let mut info = libbpf_sys::bpf_btf_info {
+        name: name.as_mut_ptr() as u64,
+        name_len: name.len() as u32,
+        ..Default::default()
+    };
+    let mut len = size_of::<libbpf_sys::bpf_btf_info>() as u32;
+    // SAFETY: the buffers are as long as is said, and live through the call.
+    let ret = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut len)
+    };
+    ret == 0 && name.split(|&b| b == 0).next() == Some(module.as_bytes())
 }
 
 /// Why the kernel makes no link to a cgroup.
@@ -230,6 +420,12 @@ fn choose(btf: &Types) -> Option<(usize, u32)> {
     let (data, ty) = member(btf.find(Kind::Struct, VALUE_TYPE)?, "data")?;
     let (choose, ty) = member(btf.of(ty, Kind::Struct)?, "mthp_choose")?;
     Some((data + choose, ty))
+}
+
+/// Offset of `cgroup_id` in the value of a struct_ops map.
+fn cgroup_member(btf: &Types) -> Option<usize> {
+    let (data, ty) = member(btf.find(Kind::Struct, VALUE_TYPE)?, "data")?;
+    Some(data + member(btf.of(ty, Kind::Struct)?, "cgroup_id")?.0)
 }
 
 /// Which hook is it?  One with more arguments, or more reasons, is known: programs pass by

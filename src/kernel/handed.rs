@@ -38,7 +38,7 @@ impl Left {
             if name == storage() {
                 kept = Some(descriptor);
             } else if name == LINK {
-                let info = links::info(descriptor.as_fd());
+                let info = links::info(descriptor.as_fd()).and_then(carrier::bound);
                 let info = info.context(|| "looking at what the service was handed".to_owned())?;
                 if takes && info.cgroup_id == root.id {
                     found = Some(descriptor);

@@ -259,7 +259,11 @@ impl Place {
     /// keep the programs.  Who has no right to look leaves it as it is.
     pub fn sweep() {
         for path in directories().unwrap_or_default() {
-            let gone = |link: &OwnedFd| links::info(link.as_fd()).is_ok_and(|i| i.cgroup_id == 0);
+            let gone = |link: &OwnedFd| {
+                links::info(link.as_fd())
+                    .and_then(carrier::bound)
+                    .is_ok_and(|i| i.cgroup_id == 0)
+            };
             match pinned(&path.join(LINK)) {
                 Ok(Some(link)) if gone(&link) => {}
                 _ => continue,
@@ -280,7 +284,8 @@ impl Place {
         let Some(link) = pinned(&self.path.join(LINK)).context(what)? else {
             return Ok(None);
         };
-        let info = links::info(link.as_fd()).context(what)?;
+        let info = links::info(link.as_fd()).and_then(carrier::bound);
+        let info = info.context(what)?;
         Ok((info.cgroup_id != 0).then_some((link, info)))
     }
 

@@ -293,8 +293,7 @@ impl Loaded {
         place: Option<&Place>,
         stay: Stay,
     ) -> Result<Self> {
-        let program_offset = carrier.program_offset()?;
-        let value_type = carrier.value_type_id()?;
+        carrier.require_hook()?;
         set_values(&mut programs, load, profiles)?;
         leave_out(&mut programs, load, assigns);
         let Stay {
@@ -329,7 +328,7 @@ impl Loaded {
         };
         let object = open.load().map_err(|e| load_error(own, e))?;
 
-        let ops = fill_ops(&object, own, value_type, program_offset)?;
+        let ops = fill_ops(&object, own, carrier, root)?;
         let directory =
             File::open(&root.path).context(|| format!("opening {}", shown::path(&root.path)))?;
         let mut scan = descriptor(&object, abi::SCAN_PROG)?;
@@ -714,8 +713,8 @@ fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
 fn fill_ops<'o>(
     object: &'o Object,
     own: Option<&Path>,
-    value_type: u32,
-    program_offset: usize,
+    carrier: &Carrier,
+    root: &Cgroup,
 ) -> Result<libbpf_rs::Map<'o>> {
     let mut maps = object.maps().filter(|m| m.map_type() == MapType::StructOps);
     let mut programs = object
@@ -729,20 +728,14 @@ fn fill_ops<'o>(
     };
     // A descriptor is written into it: not into whatever struct the kernel takes it for.
     let info = ops.info().map_err(|e| load_error(own, e))?;
-    if info.info.btf_vmlinux_value_type_id != value_type {
+    if !carrier.is_ops(&info.info)? {
         return Err(mismatch(
             own,
             "its struct_ops map is not of struct bpf_mthp_ops",
         ));
     }
-    let fd = u64::try_from(program.as_fd().as_raw_fd()).unwrap_or_default();
-    let mut value = vec![0; ops.value_size() as usize];
-    value
-        .get_mut(program_offset..program_offset + 8)
-        .ok_or_else(|| mismatch(own, "the kernel's ops are shorter than its BTF says"))?
-        .copy_from_slice(&fd.to_ne_bytes());
-    ops.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY)
-        .map_err(|e| load_error(own, e))?;
+    let filled = carrier.fill(&ops, program.as_fd(), root)?;
+    filled.map_err(|e| load_error(own, e))?;
     Ok(ops)
 }
 

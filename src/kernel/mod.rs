@@ -18,5 +18,6 @@ pub mod process;
 pub mod psi;
 pub mod recorded;
 pub mod settings;
+mod split;
 pub mod thp;
 pub mod xattr;

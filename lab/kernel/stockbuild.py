@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Unmodified kernels of Debian 13, and the module built for each by their own compiler.
+
+Images, headers and compiler are Debian's packages, fetched by apt beside the host's configuration and unpacked into
+the cache, never installed. The compiler runs in that tree: no other builds for these kernels.
+"""
+
+import lzma
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import proc, space
+from lab.errors import Exit, LabError
+from lab.kernel.debian import Attempts, PrivateApt, host_config, mirrors
+from lab.kernel.stock import newest
+from lab.lock import locked
+from lab.paths import BUILD, REPO, cache
+
+_SUITES = "trixie trixie-backports"
+_HEADERS = {
+    "6.12": r"linux-headers-(6\.12\.\d+)\+deb13-cloud-amd64",
+    "newest": r"linux-headers-(\d+\.\d+\.\d+)\+deb13-cloud-amd64",
+}
+"""What a kernel is called here, and its headers' package. The cloud flavour boots without its modules."""
+_TOOLS = ("make", "bash", "coreutils", "sed", "grep", "mawk", "findutils", "gcc", "libc6-dev")
+_NOT_NEEDED = ("systemd", "udev", "initramfs-tools", "linux-image-", "linux-base", "klibc", "dracut", "debconf")
+"""Of what those depend on: what boots a machine."""
+_LOG = BUILD / "log" / "stock-module.log"
+_ROOT_MIB = 1200
+
+
+@dataclass(frozen=True)
+class Stock:
+    """An unmodified kernel."""
+
+    name: str
+    """As in the table of the tests."""
+    release: str
+    image: Path
+    modules: Path
+    """The directory of its modules."""
+    root: Path
+    """The tree with its headers and their compiler."""
+
+
+def stock(name: str) -> Stock:
+    """A kernel of that name, fetched once for each version; LabError if it cannot be had."""
+    with locked(f"stock-{name}"):
+        config = host_config()
+        attempts = Attempts()
+        for mirror in mirrors(config):
+            with tempfile.TemporaryDirectory(dir=cache()) as work:
+                apt = PrivateApt(Path(work) / "apt", config, mirror, _SUITES)
+                ok, text = apt.call("apt-get", "update", "--error-on=any")
+                _, listing = apt.call("apt-cache", "search", "--names-only", "cloud-amd64")
+                headers = newest(listing, _HEADERS[name]) if ok else None
+                if headers is None:
+                    attempts.add(f"{_SUITES} (mirror of {mirror.where})", text if not ok else "has no such headers")
+                    continue
+                release = headers.removeprefix("linux-headers-")
+                root = cache() / "stock-module" / release
+                if not root.is_dir():
+                    _fetch(apt, headers, listing, Path(work) / "tree", attempts)
+                    _keep(Path(work) / "tree", root)
+                return _found(name, release, root)
+        raise LabError(Exit.SOURCE, "no stock kernel with headers could be fetched:\n  " + "\n  ".join(attempts.lines))
+
+
+def _images(listing: str, release: str) -> list[str]:
+    """The packages of an image, which newer kernels have apart from its modules."""
+    names = {line.split(" ", 1)[0] for line in listing.splitlines()}
+    apart = [f"linux-binary-unsigned-{release}", f"linux-modules-{release}"]
+    return apart if set(apart) <= names else [f"linux-image-{release}-unsigned"]
+
+
+def _fetch(apt: PrivateApt, headers: str, listing: str, tree: Path, attempts: Attempts) -> None:
+    space.need(_ROOT_MIB, cache(), "a stock kernel with its compiler")
+    images = _images(listing, headers.removeprefix("linux-headers-"))
+    tools = ["apt-get", "install", "--download-only", "-y", "--no-install-recommends", headers, *_TOOLS]
+    for argv in (tools, ["apt-get", "download", *images]):
+        ok, text = apt.call(*argv)
+        if not ok:
+            attempts.add(" ".join(argv[-2:]), text)
+            raise LabError(Exit.SOURCE, "\n  ".join(attempts.lines))
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (tree / "usr" / name).mkdir(parents=True)
+        (tree / name).symlink_to(f"usr/{name}")
+    debs = [deb for deb in (apt.directory / "archives").glob("*.deb") if not deb.name.startswith(_NOT_NEEDED)]
+    for deb in [*sorted(debs), *(apt.directory / "download").glob("*.deb")]:
+        # Not `dpkg-deb -x`, which puts directories in the place of the links of merged /usr.
+        unpack = 'dpkg-deb --fsys-tarfile "$0" | tar -x --keep-directory-symlink -C "$1"'
+        argv = ["bash", "-o", "pipefail", "-c", unpack, str(deb), str(tree)]
+        proc.run(argv, log=_LOG, what=f"unpacking {deb.name}", code=Exit.SOURCE, append=True)
+
+
+def _keep(tree: Path, root: Path) -> None:
+    for name in ("usr/share/doc", "usr/share/man", "usr/share/locale"):
+        shutil.rmtree(tree / name, ignore_errors=True)
+    for name in ("proc", "dev", "tmp", "src"):
+        (tree / name).mkdir(exist_ok=True)
+    # Links that maintainer scripts make.
+    for link, target in (("sh", "bash"), ("awk", "mawk")):
+        if not (tree / "usr/bin" / link).exists():
+            (tree / "usr/bin" / link).symlink_to(target)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    tree.rename(root)
+
+
+def _found(name: str, release: str, root: Path) -> Stock:
+    modules = root / "usr/lib/modules" / release
+    places = (root / "boot" / f"vmlinuz-{release}", modules / "vmlinuz.unsigned", modules / "vmlinuz")
+    image = next((place for place in places if place.exists()), None)
+    if image is None:
+        raise LabError(Exit.SOURCE, f"the packages of {release} have no image; see {root}")
+    return Stock(name, release, image, modules, root)
+
+
+def build_module(kernel: Stock) -> Path:
+    """The module for that kernel, built from module/ of the checkout; LabError with the compiler's complaint."""
+    with locked(f"stock-module-{kernel.release}"):
+        source = kernel.root / "src/mthp"
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir(parents=True)
+        for one in ("Kbuild", "Makefile", "mkbtf.c", "mthp_hook.c"):
+            shutil.copy2(REPO / "module" / one, source / one)
+        # objtool reads /proc/self; the rest of the host's stays outside.
+        script = (
+            'mount --rbind /proc "$0/proc" && mount --bind /dev "$0/dev" && '
+            'exec chroot "$0" /usr/bin/env -i PATH=/usr/bin:/bin "$@"'
+        )
+        make = ["make", "-C", "/src/mthp", f"KERNELRELEASE={kernel.release}", "HOSTCC=gcc"]
+        make += [f"KDIR=/usr/src/linux-headers-{kernel.release}"]
+        apart = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+        log = BUILD / "log" / f"module-{kernel.release}.log"
+        proc.run(
+            [*apart, "bash", "-c", script, str(kernel.root), *make],
+            log=log,
+            what=f"building the module for {kernel.release}",
+            code=Exit.BUILD,
+        )
+        text = log.read_text(errors="replace")
+        if complaints := re.findall(r"^.*\bwarning\b.*$", text, re.MULTILINE | re.IGNORECASE):
+            raise LabError(Exit.BUILD, f"the module does not build cleanly for {kernel.release}:\n{complaints[0]}")
+        return source / "mthp_hook.ko"
+
+
+def with_dependencies(kernel: Stock, name: str, out: Path) -> list[Path]:
+    """A module of the kernel's, after those it needs, unpacked into `out`."""
+    found = list(kernel.modules.rglob(f"{name}.ko.xz"))
+    if len(found) != 1:
+        raise LabError(Exit.SOURCE, f"{kernel.release} has no module {name}")
+    content = lzma.decompress(found[0].read_bytes())
+    depends = re.search(rb"\0depends=([^\0]*)\0", content)
+    before: list[Path] = []
+    for one in (depends[1].decode() if depends else "").replace("-", "_").split(","):
+        if one:
+            before += [path for path in with_dependencies(kernel, one, out) if path not in before]
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{name}.ko"
+    path.write_bytes(content)
+    return [*before, path]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How tests on the module are judged, and which packages a stock kernel is made of."""
+
+import unittest
+from pathlib import Path
+from unittest.mock import patch
+
+from lab.checks import module
+from lab.checks.module import KnownFailure
+from lab.checks.result import Status, Suite, Test
+from lab.kernel import stockbuild
+from lab.kernel.stockbuild import Stock
+from lab.paths import REPO
+
+_KERNEL = Stock("6.12", "6.12.1", Path("image"), Path("modules"), Path("root"))
+_KNOWN = (KnownFailure("e2e_x", "known", ("6.12",), "no such place"),)
+
+
+class JudgeTest(unittest.TestCase):
+    """The table of exceptions."""
+
+    def judged(self, *tests: Test) -> list[Status]:
+        """What becomes of these tests of e2e_x."""
+        suite = Suite("module/e2e_x", list(tests))
+        with patch.object(module, "EXCEPTIONS", _KNOWN):
+            module._except(suite, _KERNEL, "e2e_x")
+        return [test.status for test in suite.tests]
+
+    def test_an_exception_may_fail(self) -> None:
+        """It counts as skipped, with its reason; another one that fails is a failure."""
+        found = self.judged(Test("known", Status.FAILED), Test("other", Status.FAILED))
+        self.assertEqual(found, [Status.SKIPPED, Status.FAILED])
+
+    def test_an_exception_that_passes_is_out_of_date(self) -> None:
+        """Or the table would hide what breaks later."""
+        self.assertEqual(self.judged(Test("known", Status.PASSED)), [Status.FAILED])
+
+    def test_an_exception_that_is_gone_is_out_of_date(self) -> None:
+        """Renamed or removed, it would excuse nothing any more, unseen."""
+        self.assertEqual(self.judged(Test("other", Status.PASSED)), [Status.PASSED, Status.FAILED])
+
+
+class PageTest(unittest.TestCase):
+    """docs/carriers.md."""
+
+    def test_it_has_the_table(self) -> None:
+        """All exceptions, with their reasons."""
+        self.assertIn(module.table(), (REPO / "docs" / "carriers.md").read_text())
+
+
+class PackagesTest(unittest.TestCase):
+    """An image, and its modules."""
+
+    def test_newer_kernels_have_them_apart(self) -> None:
+        """Both are needed; of an older kernel there is one package."""
+        apart = "linux-binary-unsigned-7.3.4+x - B\nlinux-modules-7.3.4+x - M\nlinux-image-7.3.4+x - I"
+        self.assertEqual(
+            stockbuild._images(apart, "7.3.4+x"), ["linux-binary-unsigned-7.3.4+x", "linux-modules-7.3.4+x"]
+        )
+        self.assertEqual(
+            stockbuild._images("linux-image-6.12.1-unsigned - I", "6.12.1"), ["linux-image-6.12.1-unsigned"]
+        )
