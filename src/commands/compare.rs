@@ -424,7 +424,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     } else {
         writeln!(
             out,
-            "\nchanged by more than noise: {} of {} figures (by chance 1 of 370 would)",
+            "\nchanged by more than noise: {} of {} figures (some by chance)",
             changes.len(),
             report.compared
         )?;
