@@ -63,7 +63,7 @@ fn privileged(call: &Call) -> Option<String> {
 
 /// What each of them comes to if it is refused: the exit code, and what the message has.  0: it
 /// can do without.
-const REFUSED: [(&str, i32, &str); 15] = [
+const REFUSED: [(&str, i32, &str); 17] = [
     (
         "open /run/mthp_ext/events/",
         0,
@@ -80,7 +80,10 @@ const REFUSED: [(&str, i32, &str); 15] = [
     ("bpf 15", 4, "no privilege to load BPF programs"),
     // BPF_BTF_LOAD: libbpf takes it for a kernel that cannot.
     ("bpf 18", 13, "loading .BTF into kernel"),
+    // BPF_BTF_GET_FD_BY_ID: what modules bring; without BPF_BTF_GET_NEXT_ID libbpf does not look.
+    ("bpf 19", 4, "no privilege to load BPF programs"),
     ("bpf 22", 4, "no privilege to load BPF programs"),
+    ("bpf 23", 0, ""),
     ("bpf 28", 4, "no privilege to attach a policy"),
     // BPF_LINK_DETACH, BPF_PROG_BIND_MAP, BPF_TOKEN_CREATE.
     ("bpf 34", 0, ""),
