@@ -81,7 +81,7 @@ const REFUSED: [(&str, i32, &str); 17] = [
     // BPF_BTF_LOAD: libbpf takes it for a kernel that cannot.
     ("bpf 18", 13, "loading .BTF into kernel"),
     // BPF_BTF_GET_FD_BY_ID: what modules bring; without BPF_BTF_GET_NEXT_ID libbpf does not look.
-    ("bpf 19", 4, "no privilege to load BPF programs"),
+    ("bpf 19", 13, "failed to get BTF object"),
     ("bpf 22", 4, "no privilege to load BPF programs"),
     ("bpf 23", 0, ""),
     ("bpf 28", 4, "no privilege to attach a policy"),
