@@ -62,9 +62,11 @@ def parts(patch: Patch) -> list[str]:
 
 
 class _Steps:
-    """A source tree of its own, so that going back in the series does not make the lab's kernel build again."""
+    """A source tree of its own, so that going back in the series does not make the lab's kernel build again, and
+    nobody who wants that one waits for an hour."""
 
     def __init__(self, base: Base, lock: int) -> None:
+        """The caller holds the cache's lock, for the copy, and `lock`, that of the steps."""
         self._base = Base(base.version, base.directory / "steps")
         self._lock = lock
         self.kernel = Kbuild(self._base.tree, base.directory / "objects-steps", lock)
@@ -159,9 +161,10 @@ def run(quick: bool = False, only: Sequence[int] = ()) -> int:
         raise LabError(Exit.USAGE, f"there is no patch {missing[0]}; the series has 1 to {len(patches)}")
     objects = [*touched(patches), *USERS] if quick else []
     rows: list[Row] = []
-    with locked("kernel") as lock:
-        base = source.get()
-        steps = _Steps(base, lock)
+    with locked("steps") as lock:
+        with locked("kernel"):
+            base = source.get()
+            steps = _Steps(base, lock)
         print(f"bisect: {len(patches)} patches on Linux {base.version}, logs in {_LOGS}", flush=True)
         for number, patch in enumerate(patches, 1):
             if only and number not in only:

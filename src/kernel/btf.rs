@@ -132,7 +132,7 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
 
 /// Kind and number of elements.
 fn shape(info: u32) -> (u8, usize) {
-    ((info >> 24 & 0x7f) as u8, (info & 0x00ff_ffff) as usize)
+    (((info >> 24) & 0x7f) as u8, (info & 0x00ff_ffff) as usize)
 }
 
 impl Types {
