@@ -372,10 +372,21 @@ def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> S
     return suite
 
 
-def run(kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Suite], None]) -> None:
-    """Runs everything, two guests at a time; `done` hears of each suite as it ends."""
+_LONG = ("kernel/mthp_psi", "vm/e2e_pressure", "vm/e2e_drill")
+"""Runs of a minute and more: they start first, so that at the end none has the machine for itself."""
+
+
+def run(
+    kernel: Kernel,
+    rust: Sequence[RustTest],
+    mode: Mode,
+    done: Callable[[Suite], None],
+    others: Sequence[Callable[[], list[Suite]]] = (),
+) -> None:
+    """Runs everything, and `others` with it, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
-    together([*(partial(_alone, this) for this in runs), partial(_all_before, rust, mode)], done)
+    runs.sort(key=lambda this: this.name not in _LONG)
+    together([*(partial(_alone, this) for this in runs), *others, partial(_all_before, rust, mode)], done)
 
 
 def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> None:
