@@ -35,7 +35,7 @@ class VersionTest(unittest.TestCase):
         first, released = of("1.2.0", 0), of("1.2.0", 3, tags=("v1.2.0",), tag="v1.2.0")
         self.assertEqual(first, "1.2.0~git20261122.010203.000000000099-1~deb12")
         self.assertEqual(released, "1.2.0-1~deb12")
-        after = {"tags": ("v0.9", "v1.2.0")}
+        after = ("v0.9", "v1.2.0")
         ascending = [
             first,
             of("1.2.0", 0, "13"),
@@ -46,8 +46,8 @@ class VersionTest(unittest.TestCase):
             of("1.2.0", 3, "13", tags=("v1.2.0",), tag="v1.2.0"),
             # Changed, it is no release, and Cargo.toml still has its number.
             of("1.2.0", 3, dirty=True, tags=("v1.2.0",), tag="v1.2.0"),
-            of("1.2.0", 4, **after),
-            of("1.2.1", 5, **after),
+            of("1.2.0", 4, tags=after),
+            of("1.2.1", 5, tags=after),
             of("1.2.1", 6, tags=("v1.2.0", "v1.2.1"), tag="v1.2.1"),
             of("1.2.1", 7, tags=("v1.2.0", "v1.2.1")),
             of("1.10.0", 8, tags=("v1.2.0", "v1.2.1")),
