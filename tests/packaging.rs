@@ -162,7 +162,9 @@ fn pods_have_the_policy_of_their_class_by_path_alone() {
         plan
     });
     let tree = include_str!("kubelet-trees.txt");
-    let lines = tree.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let lines = tree
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'));
     let mut seen = 0;
     for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -29,7 +29,7 @@ _SEEDS = (
     "tar",
     "zlib1g",
 )
-_LIBELF = {"12": "libelf1", "13": "libelf1t64"}
+LIBELF = {"12": "libelf1", "13": "libelf1t64"}
 _CARGO_LOG = BUILD / "log" / "cargo-install.log"
 _OLD = "0.0.9-1"
 _OLD_CONFIG = "# As an older version had it.\n"
@@ -83,7 +83,7 @@ def main() -> int:
     old = deb.package(deb.DIRECTORY, _OLD, _older)
     new = deb.package(deb.DIRECTORY)
     script = REPO / "lab" / "checks" / "deb.sh"
-    guest = systemd.Guest("deb", script, partial(_fill, old, new), (*_SEEDS, _LIBELF[deb.release()]), installs=True)
+    guest = systemd.Guest("deb", script, partial(_fill, old, new), (*_SEEDS, LIBELF[deb.release()]), installs=True)
     suites = [systemd.run(guest, kernel, accel.of(kernel)[0]), host(new)]
     codes = [systemd.show("test-deb", suite) for suite in suites]
     return max(codes, default=Exit.TESTS)

@@ -12,6 +12,7 @@ from typing import Any
 
 from lab import proc, setup
 from lab.checks import systemd
+from lab.checks.deb import LIBELF
 from lab.checks.result import Suite
 from lab.deb import build as deb
 from lab.deb import oci
@@ -153,7 +154,7 @@ def main() -> int:
     text = proc.output([python, "-c", _OPEN, str(MANIFESTS / "daemonset.yaml")], what="reading it", code=Exit.TESTS)
     container = json.loads(text)[0]["spec"]["template"]["spec"]["containers"][0]
     script = REPO / "lab" / "checks" / "kubernetes.sh"
-    guest = systemd.Guest("kubernetes", script, partial(_fill, image, container), _SEEDS)
+    guest = systemd.Guest("kubernetes", script, partial(_fill, image, container), (*_SEEDS, LIBELF[deb.release()]))
     suites.append(systemd.run(guest, kernel, accel.of(kernel)[0]))
     codes = [systemd.show("test-kubernetes", suite) for suite in suites]
     return max(codes, default=Exit.TESTS)

@@ -34,12 +34,13 @@ agent() {
 	mkdir -p /run/agent/etc /run/agent/run
 	cp /lab/config.toml /run/agent/etc
 	mapfile -t words </lab/arguments
-	ctr run --snapshotter native --read-only --seccomp "${drop[@]}" "${add[@]}" --memory-limit "$(cat /lab/memory)" \
+	# The root of the guest is an initramfs, which nobody can pivot.
+	ctr run --no-pivot --snapshotter native --read-only --seccomp "${drop[@]}" "${add[@]}" --memory-limit "$(cat /lab/memory)" \
 		--mount type=bind,src=/sys/fs/cgroup,dst=/sys/fs/cgroup,options=rbind:rw \
 		--mount type=bind,src=/run/agent/etc,dst=/etc/mthp_ext,options=rbind:ro \
 		--mount type=bind,src=/run/agent/run,dst=/run/mthp_ext,options=rbind:rw \
 		--runc-systemd-cgroup --cgroup "kubepods-besteffort.slice:cri-containerd:agent" \
-		"$image" agent /usr/sbin/mthp_ext "${words[@]}" >$log 2>&1 &
+		"$image" agent /usr/sbin/mthp_ext "${words[@]}" </dev/null >$log 2>&1 &
 	until_true 120 grep -q 'configuration /etc/mthp_ext/config.toml in force' $log
 	cat $log
 	grep -q 'attached to / ' $log && grep -q 'in force' $log
@@ -58,14 +59,9 @@ has_no_more() {
 pod() {
 	local name=$1 cgroup=$2
 	shift 2
-	ctr run --detach --rootfs "$@" --cgroup "$cgroup" /lab/pod "$name" /bin/busybox sh -c \
-		'dd if=/dev/zero bs=6M count=1 2>/dev/null | /bin/busybox sleep 600'
+	ctr run --detach --no-pivot --rootfs "$@" --cgroup "$cgroup" /lab/pod "$name" /bin/busybox sh -c \
+		'/bin/busybox dd if=/dev/zero bs=6M count=1 2>/dev/null | /bin/busybox sleep 600' </dev/null >/dev/null
 }
-
-metrics() { curl -s --max-time 10 "http://127.0.0.1:9464/metrics"; }
-
-# The agent's network is its own: it is asked from within.
-status_of() { grep -F "$1" $log | tail -n 1; }
 
 by_class() {
 	pod one "$(basename $systemd_pod):cri-containerd:one" --runc-systemd-cgroup || return 1
@@ -73,8 +69,6 @@ by_class() {
 	find /sys/fs/cgroup/kubepods* -type d
 	[ -d "/sys/fs/cgroup/$systemd_pod/cri-containerd-one.scope" ] && [ -d "/sys/fs/cgroup/$cgroupfs_pod/two" ] || return 1
 	until_true 60 grep -q 'cri-containerd-one.scope' $log && until_true 60 grep -q "$cgroupfs_pod/two" $log
-	status_of cri-containerd-one.scope
-	status_of "$cgroupfs_pod/two"
 	cp "$(find /run/containerd -path '*agent/rootfs/usr/sbin/mthp_ext' | head -n 1)" /usr/local/sbin/mthp_ext
 	mthp_ext status
 	mthp_ext explain "/$systemd_pod/cri-containerd-one.scope" | grep 'small-services' &&
