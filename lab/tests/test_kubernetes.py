@@ -4,9 +4,11 @@
 import copy
 import gzip
 import hashlib
+import importlib.util
 import io
 import json
 import tarfile
+import tomllib
 import unittest
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,6 +16,11 @@ from typing import Any
 
 from lab.checks import kubernetes
 from lab.deb import oci
+
+_spec = importlib.util.spec_from_file_location("pods", kubernetes.MANIFESTS / "pods.py")
+assert _spec is not None and _spec.loader is not None
+pods = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(pods)
 
 WHEN = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
 
@@ -36,7 +43,10 @@ def good() -> list[dict[str, Any]]:
         "automountServiceAccountToken": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [{"hostPath": {"path": "/sys/fs/cgroup"}}, {"configMap": {"name": "m"}}],
+        "volumes": [
+            {"hostPath": {"path": "/sys/fs/cgroup"}},
+            {"projected": {"sources": [{"configMap": {"name": "m"}}]}},
+        ],
     }
     return [{"kind": "DaemonSet", "spec": {"template": {"spec": spec}}}]
 
@@ -85,6 +95,57 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(len(kubernetes.misses(names, good(), {"c"})), 1)
         names["images"][0]["name"] = "j"
         self.assertEqual(len(kubernetes.misses(names, good(), {"d.yaml", "c"})), 2)
+
+
+def pod(name: str, **others: Any) -> dict[str, Any]:
+    """One of a namespace, as the API has it."""
+    uid = "01234567-89ab-cdef-0123-456789abcdef"
+    return {"metadata": {"namespace": "shop", "name": name, "uid": uid, **others}, "status": {"phase": "Running"}}
+
+
+class PodsTest(unittest.TestCase):
+    def test_what_pods_ask_for_is_an_override_of_their_cgroup(self) -> None:
+        made = pods.overrides(
+            [
+                pod("c", labels={"mthp-ext/policy": "database"}, annotations={"mthp-ext/policy": "small-services"}),
+                pod("b", labels={"mthp-ext/policy": "database"}, annotations=None),
+                pod("a", labels={"app": "a"}),
+                # Of the node's manifests.
+                pod(
+                    "d",
+                    annotations={
+                        "mthp-ext/policy": "database",
+                        "kubernetes.io/config.hash": "8daa50c3a64c9ff60bb9eab7b44b56fd",
+                    },
+                ),
+                {**pod("e", labels={"mthp-ext/policy": "database"}), "status": {"phase": "Succeeded"}},
+            ],
+            ["database", "small-services"],
+        )
+        text, refused = made
+        self.assertEqual(refused, [])
+        found = tomllib.loads(text)["override"]
+        self.assertEqual([one["policy"] for one in found], ["database", "small-services", "database"])
+        self.assertEqual(
+            found[0]["cgroups"],
+            [
+                "kubepods.slice/**/kubepods*-pod01234567_89ab_cdef_0123_456789abcdef.slice",
+                "kubepods/**/pod01234567-89ab-cdef-0123-456789abcdef",
+            ],
+        )
+        self.assertIn("kubepods/**/pod8daa50c3a64c9ff60bb9eab7b44b56fd", found[2]["cgroups"])
+        self.assertIn("# shop/b\n", text)
+
+    def test_a_pod_gets_no_more_than_it_may_ask_for(self) -> None:
+        wrong = [
+            pod("a", labels={"mthp-ext/policy": "off"}),
+            pod("b", labels={"mthp-ext/policy": "database"}, uid="*"),
+            pod("c", annotations={"mthp-ext/policy": "database", "kubernetes.io/config.hash": "x/**"}),
+            pod("d", annotations={"mthp-ext/policy": 'database"\ncgroups = ["**"]'}),
+        ]
+        text, refused = pods.overrides(wrong, ["database"])
+        self.assertEqual([line.partition(":")[0] for line in refused], [f"shop/{name}" for name in "abcd"])
+        self.assertEqual(tomllib.loads(text), {})
 
 
 class ImageTest(unittest.TestCase):
