@@ -34,7 +34,7 @@ export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNE
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -63,6 +63,9 @@ test-module: ## the module on the stock kernels of Debian 13, in VMs: build, loa
 
 test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
 	@$(LAB) test-deb
+
+test-kubernetes: ## manifests by schema and rules; the image under containerd with kubelet's cgroups, in a VM
+	@$(LAB) test-kubernetes
 
 clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
 	@$(LAB) clean-root $(TARGETS)
@@ -112,12 +115,16 @@ install: ## install what `make build` made: binary, unit, configuration, manual,
 	install -D -m 644 -t "$$doc/policies" policies/*.toml
 	install -D -m 644 -t "$$doc/grafana" packaging/grafana/*.json
 	install -D -m 644 -t "$$doc/prometheus" packaging/prometheus/*.yml
+	install -D -m 644 -t "$$doc/kubernetes" packaging/kubernetes/*
 	for name in README.md site.yml $$(cd packaging/ansible && find roles -type f | sort); do
 		install -D -m 644 "packaging/ansible/$$name" "$$doc/ansible/$$name"
 	done
 
 deb: ## build the Debian package for this machine's release (12 or 13) into build/deb/, and ask lintian
 	@$(LAB) deb
+
+oci: ## build a container image of the Debian package into build/oci/, as an OCI archive
+	@$(LAB) oci
 
 kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt)
 	@$(LAB) kernel

@@ -54,6 +54,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .clang_args([
             "-mcpu=v3",
             "-Ibpf",
+            // The names of sources are in the object: without the directory of the build, it is the same from any.
+            "-fdebug-compilation-dir=.",
             "-Wall",
             "-Wextra",
             "-Werror",

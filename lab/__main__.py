@@ -140,6 +140,18 @@ def _deb(_: argparse.Namespace) -> int:
     return build.main()
 
 
+def _oci(_: argparse.Namespace) -> int:
+    from lab.deb import oci
+
+    return oci.main()
+
+
+def _test_kubernetes(_: argparse.Namespace) -> int:
+    from lab.checks import kubernetes
+
+    return kubernetes.main()
+
+
 def _test_deb(_: argparse.Namespace) -> int:
     from lab.checks import deb
 
@@ -354,6 +366,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--only", action="append", metavar="PROGRAM", help="an end-to-end test; without: all for the module"
     )
+    add("oci", _oci, "an image of the Debian package, as an OCI archive")
+    add("test-kubernetes", _test_kubernetes, "manifests by schema and rules; the image under containerd in a guest")
     add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")

@@ -259,8 +259,13 @@ def _install(lacking: list[str], rust: bool) -> None:
 
 
 def linters() -> Path:
-    """The Python that has ruff and mypy, in a virtual environment of the cache with pinned, hashed wheels."""
-    identity = hashlib.sha256(_LOCK_FILE.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    """The Python that has ruff and mypy."""
+    return python_with(_LOCK_FILE)
+
+
+def python_with(lock_file: Path) -> Path:
+    """The Python that has the pinned, hashed wheels of a lock file, in a virtual environment of the cache."""
+    identity = hashlib.sha256(lock_file.read_bytes() + sys.version.encode()).hexdigest()[:12]
     directory = cache() / f"venv-{identity}"
     python, complete = directory / "bin" / "python", directory / "complete"
     if complete.exists():
@@ -268,16 +273,16 @@ def linters() -> Path:
     with locked("venv"):
         if complete.exists():
             return python
-        pins = [line.split()[0] for line in _LOCK_FILE.read_text().splitlines() if re.match(r"[a-z]", line)]
+        pins = [line.split()[0] for line in lock_file.read_text().splitlines() if re.match(r"[a-z]", line)]
         print(f"setup: installing into {directory}: {' '.join(pins)}", flush=True)
         shutil.rmtree(directory, ignore_errors=True)
         _LOG.parent.mkdir(parents=True, exist_ok=True)
         proc.run([sys.executable, "-m", "venv", str(directory)], log=_LOG, what="making a venv", code=Exit.INSTALL)
         proc.run(
             [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--require-hashes",
-             "--only-binary", ":all:", "--requirement", str(_LOCK_FILE)],
+             "--only-binary", ":all:", "--requirement", str(lock_file)],
             log=_LOG,
-            what="installing the linters",
+            what=f"installing {lock_file.name}",
             code=Exit.INSTALL,
             append=True,
         )  # fmt: skip

@@ -345,6 +345,19 @@ pub enum Error {
         code: u8,
     },
 
+    /// Two files have no cgroup, or nothing of one, in common.
+    #[error(
+        "{before} and {after} have no figure in common, so nothing was compared. \
+         Most likely no policy was attached while one was written, or they are of hosts with other cgroups: \
+         `only_before` and `only_after` name those. Take both with a policy attached, a dry run will do."
+    )]
+    NothingToCompare {
+        /// A file, as it is shown.
+        before: String,
+        /// The other.
+        after: String,
+    },
+
     /// Standard output is gone.
     #[error(
         "cannot write to standard output: {source}. \
@@ -383,6 +396,7 @@ impl Error {
             Error::NotRunning { .. } => 17,
             Error::Refused { code, .. } => (*code).max(1),
             Error::SettingsDiffer { .. } => 18,
+            Error::NothingToCompare { .. } => 20,
         }
     }
 }
@@ -433,7 +447,8 @@ Exit codes:
   16  no BPF file system for `--on-exit keep`
   17  no daemon answers
   18  `settings show`: a setting differs from what a policy needs
-  19  `compare`: something differs by more than noise";
+  19  `compare`: something differs by more than noise
+  20  `compare`: the two files have no figure in common";
 
 #[cfg(test)]
 mod tests {
@@ -517,6 +532,10 @@ mod tests {
                 path: PathBuf::from("/p"),
                 why: text(),
             },
+            Error::NothingToCompare {
+                before: text(),
+                after: text(),
+            },
             Error::Refused {
                 text: text(),
                 code: 0,
@@ -529,7 +548,9 @@ mod tests {
         let mut codes: Vec<u8> = all().iter().map(Error::code).collect();
         codes.sort_unstable();
         codes.dedup();
-        assert_eq!(codes, (1..=18).collect::<Vec<u8>>());
+        // 19 is no failure: what was compared differs.
+        let wanted: Vec<u8> = (1..=20).filter(|code| *code != 19).collect();
+        assert_eq!(codes, wanted);
     }
 
     #[test]

@@ -12,7 +12,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use mthp_ext::commands::cli::Directory;
+use mthp_ext::commands::config;
 use mthp_ext::errors::EXIT_CODES;
+use mthp_ext::model::orders::Sizes;
 
 const REPO: &str = env!("CARGO_MANIFEST_DIR");
 const PROGRAM: &str = env!("CARGO_BIN_EXE_mthp_ext");
@@ -77,6 +80,7 @@ fn install_puts_everything_below_the_prefix() {
         ("policies", ""),
         ("packaging/ansible", "packaging"),
         ("packaging/grafana", "packaging"),
+        ("packaging/kubernetes", "packaging"),
         ("packaging/prometheus", "packaging"),
     ] {
         let repo = Path::new(REPO);
@@ -129,6 +133,54 @@ fn install_puts_everything_below_the_prefix() {
     );
 }
 
+/// A configuration with the `#` of its examples taken away.
+fn with_examples(config: &str) -> String {
+    let line = |line| match str::strip_prefix(line, "#") {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest,
+        _ => line,
+    };
+    config.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Both drivers of kubelet, the classes of its pods, and the scopes of both runtimes.
+#[test]
+fn pods_have_the_policy_of_their_class_by_path_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = Directory {
+        policy_dir: Some(scratch.path().to_owned()),
+    };
+    let sizes = Sizes {
+        orders: 0x3fc,
+        page_shift: 12,
+    };
+    let text = include_str!("../packaging/kubernetes/config.toml");
+    let plans = [text.to_owned(), with_examples(text)].map(|text| {
+        let file = scratch.path().join("config.toml");
+        fs::write(&file, text).unwrap();
+        let (plan, problems) = config::plan(&file, &directory, &sizes).unwrap();
+        assert_eq!(problems, []);
+        plan
+    });
+    let tree = include_str!("kubelet-trees.txt");
+    let lines = tree
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let mut seen = 0;
+    for line in lines {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [as_it_is, with, path] = words[..] else {
+            panic!("{line}");
+        };
+        for (plan, wanted) in plans.iter().zip([as_it_is, with]) {
+            let nearest = Path::new(path).ancestors().find_map(|at| plan.matching(at));
+            let found = nearest.map_or(&plan.root, |one| &one.resolved);
+            assert_eq!(found.policy.name, wanted, "{path}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen}");
+}
+
 /// The configuration that is installed changes nothing, and what it shows is right.
 #[test]
 fn the_configuration_is_comments_that_would_do() {
@@ -143,14 +195,7 @@ fn the_configuration_is_comments_that_would_do() {
         serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
     };
     assert_eq!(shown(CONFIG)["shown"], shown("")["shown"]);
-    let examples: Vec<&str> = CONFIG
-        .lines()
-        .map(|line| match line.strip_prefix('#') {
-            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest,
-            _ => line,
-        })
-        .collect();
-    let all = shown(&examples.join("\n"));
+    let all = shown(&with_examples(CONFIG));
     assert_eq!(all["mistakes"].as_array().map(Vec::len), Some(0), "{all}");
     assert_eq!(all["shown"].as_array().map(Vec::len), Some(4), "{all}");
 }
@@ -165,8 +210,8 @@ fn words(setting: &str) -> Vec<&'static str> {
 #[test]
 fn what_a_restart_cannot_cure_is_not_restarted() {
     let codes = words("RestartPreventExitStatus=");
-    // 1: a system call; 9: the cgroup was removed; 12: the scan; 14: the output; 17 to 19: not of `run`.
-    let other = ["1", "9", "12", "14", "17", "18", "19"];
+    // 1: a system call; 9: the cgroup was removed; 12: the scan; 14: the output; 17 to 20: not of `run`.
+    let other = ["1", "9", "12", "14", "17", "18", "19", "20"];
     let all = EXIT_CODES
         .lines()
         .filter_map(|l| l.split_whitespace().next());

@@ -7,7 +7,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from lab import setup
+from lab import proc, programs, setup
 from lab.checks import systemd
 from lab.checks.result import Suite
 from lab.deb import build as deb
@@ -29,7 +29,8 @@ _SEEDS = (
     "tar",
     "zlib1g",
 )
-_LIBELF = {"12": "libelf1", "13": "libelf1t64"}
+LIBELF = {"12": "libelf1", "13": "libelf1t64"}
+_CARGO_LOG = BUILD / "log" / "cargo-install.log"
 _OLD = "0.0.9-1"
 _OLD_CONFIG = "# As an older version had it.\n"
 
@@ -58,8 +59,21 @@ def host(new: Path) -> Suite:
         if sums[0] != sums[1]:
             shutil.copy2(again, new.parent / f"again-{again.name}")
         suite.check("built twice, in two places, it is the same", sums[0] == sums[1], f"{sums[0]} {sums[1]}")
+    suite.check("`cargo install` installs the binary alone, and it runs", *_cargo_install())
     suite.settle()
     return suite
+
+
+def _cargo_install() -> tuple[bool, str]:
+    """As docs/install.md has it; without a network, as all that it takes was compiled above."""
+    with tempfile.TemporaryDirectory() as scratch:
+        words = ["install", "--path", ".", "--locked", "--offline", "--root", scratch]
+        env = {**programs.environment(), "CARGO_TARGET_DIR": str(BUILD / "cargo")}
+        proc.run([programs.cargo(), *words], log=_CARGO_LOG, what="cargo install", cwd=REPO, env=env)
+        there = [path.name for path in (Path(scratch) / "bin").iterdir()]
+        argv = [str(Path(scratch) / "bin" / "mthp_ext"), "policies"]
+        said = proc.output(argv, what="running what cargo installed", code=Exit.TESTS)
+        return there == ["mthp_ext"] and "headroom" in said, f"{there}: {said}"
 
 
 def main() -> int:
@@ -69,7 +83,7 @@ def main() -> int:
     old = deb.package(deb.DIRECTORY, _OLD, _older)
     new = deb.package(deb.DIRECTORY)
     script = REPO / "lab" / "checks" / "deb.sh"
-    guest = systemd.Guest("deb", script, partial(_fill, old, new), (*_SEEDS, _LIBELF[deb.release()]), installs=True)
+    guest = systemd.Guest("deb", script, partial(_fill, old, new), (*_SEEDS, LIBELF[deb.release()]), installs=True)
     suites = [systemd.run(guest, kernel, accel.of(kernel)[0]), host(new)]
     codes = [systemd.show("test-deb", suite) for suite in suites]
     return max(codes, default=Exit.TESTS)

@@ -6,6 +6,8 @@
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 thp=/sys/kernel/mm/transparent_hugepage
 config=/etc/mthp_ext/config.toml
+systemd=/etc/systemd/system
+units=/usr/lib/systemd/system
 
 settings() { grep -H . $thp/enabled $thp/defrag $thp/shmem_enabled $thp/hugepages-*/enabled $thp/khugepaged/max_ptes_none; }
 version() { dpkg-query -W -f '${Version}' mthp-ext; }
@@ -109,6 +111,7 @@ removes() {
 	before=$(settings)
 	mthp_ext settings apply >/dev/null
 	[ "$(settings)" != "$before" ] || return 1
+	fill_etc || return 1
 	mkdir /sys/fs/cgroup/kept
 	mthp_ext run --root /sys/fs/cgroup/kept --policy headroom --on-exit keep >/run/kept.log &
 	kept=$!
@@ -128,14 +131,32 @@ removes() {
 		[ -e $config ]
 }
 
+# What an administrator wrote, and what was made by the project: as the role of Ansible marks it.
+fill_etc() {
+	local role=/usr/share/doc/mthp-ext/ansible/roles/mthp_ext/tasks/present.yml place
+	for place in $unit mthp_ext@.service mthp_ext@shop.service; do
+		mkdir -p $systemd/$place.d
+		{ sed -n 's/^ *\(# Made by mthp_ext.*\)/\1/p' $role && echo '[Service]'; } >$systemd/$place.d/ansible.conf
+	done
+	printf '[Service]\nNice=1\n' >$systemd/$unit.d/own.conf
+	sed "s/^Description=.*/Description=own/" $units/mthp_ext@.service >$systemd/own@.service
+	systemctl daemon-reload
+	systemctl enable mthp_ext@shop own@shop
+	grep -c 'Made by' $systemd/*mthp_ext*.d/ansible.conf && readlink $systemd/multi-user.target.wants/mthp_ext@shop.service
+}
+
 # Not: this script's own files, dpkg's record of what there was, and the journal.
 purges() {
-	local left
+	local left kept
 	dpkg -P mthp-ext || return 1
-	left=$(find / -xdev \( -name '*mthp_ext*' -o -name '*mthp-ext*' \) -not -path '/proc/*' -not -path '/sys/*')
+	left=$(find / -xdev \( -name '*mthp_ext*' -o -name '*mthp-ext*' \) -not -path '/proc/*' -not -path '/sys/*' | sort)
 	echo "left: ${left:-nothing}"
 	left+=$(find /run /sys/fs/bpf /sys/fs/cgroup -name '*mthp*')
-	[ -z "$left" ]
+	kept=$(find /etc/mthp_ext $systemd/$unit.d -type f | sort)
+	echo "kept: $kept"
+	[ "$left" = "/etc/mthp_ext"$'\n'"$systemd/$unit.d" ] &&
+		[ "$kept" = "/etc/mthp_ext/config.d/own.toml"$'\n'"$systemd/$unit.d/own.conf" ] &&
+		[ -L $systemd/multi-user.target.wants/own@shop.service ]
 }
 
 echo "TAP version 13"
@@ -149,5 +170,5 @@ check "an upgrade goes on with the same link, and nobody gets a huge page meanwh
 check "the own configuration and what is enabled stay" keeps_configuration
 check "after a stop the same look sees huge pages" sampler_sees
 check "removed it leaves nothing attached, pinned or set" removes
-check "purged it leaves no file" purges
+check "purged it leaves what the administrator wrote, and nothing else" purges
 echo "1..$number"

@@ -29,6 +29,7 @@ KNOWN = {
 }
 """Hints of lintian's that stay, and why."""
 _OS_RELEASE = Path("/etc/os-release")
+_RELEASED = re.compile(r"v\d+(\.\d+)+")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Source:
     when: datetime
     author: str
     dirty: bool
+    tags: tuple[str, ...]
+    """Versions of releases that it comes after, its own among them."""
     tag: str
     """Of this very commit, if it has one that is a version."""
 
@@ -62,23 +65,39 @@ def _git(*words: str) -> str:
     return proc.output([*proc.GIT, "-C", str(REPO), *words], what="asking git for the commit", code=Exit.TREE).strip()
 
 
+def _tags(which: str) -> tuple[str, ...]:
+    return tuple(tag for tag in _git("tag", which, "HEAD").split() if _RELEASED.fullmatch(tag))
+
+
 def source() -> Source:
     """What is checked out."""
-    commit, seconds, author = _git("show", "--no-patch", "--format=%h%x09%ct%x09%an <%ae>", "HEAD").split("\t")
-    tags = _git("tag", "--points-at", "HEAD").split()
+    commit, seconds, author = _git("show", "--no-patch", "--format=%H%x09%ct%x09%an <%ae>", "HEAD").split("\t")
     return Source(
-        commit=commit,
+        # Git's own abbreviation gets longer with the number of objects in a clone.
+        commit=commit[:12],
         when=datetime.fromtimestamp(int(seconds), UTC),
         author=author,
         dirty=bool(_git("status", "--porcelain")),
-        tag=next((tag for tag in tags if re.fullmatch(r"v\d+(\.\d+)+", tag)), ""),
+        tags=_tags("--merged"),
+        tag=next(iter(_tags("--points-at")), ""),
     )
 
 
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.removeprefix("v").split("."))
+
+
 def version(of: Source, program: str, number: str) -> str:
-    """The package's: higher with each commit, and higher on the next Debian, so that upgrading either upgrades it."""
-    beyond = "" if of.tag == f"v{program}" and not of.dirty else f"+git{of.when:%Y%m%d.%H%M%S}.{of.commit}"
-    return f"{program}{beyond}{'.dirty' if of.dirty else ''}-1~deb{number}"
+    """The package's: higher with each commit, lower than the release to come, and higher on the next Debian, so that
+    upgrading either upgrades it."""
+    if of.tag == f"v{program}" and not of.dirty:
+        return f"{program}-1~deb{number}"
+    coming = _numbers(program)
+    # Cargo.toml may still name the release that it comes after.
+    if (last := max(map(_numbers, of.tags), default=())) >= coming:
+        coming = (*last[:-1], last[-1] + 1)
+    before = f"{'.'.join(map(str, coming))}~git{of.when:%Y%m%d.%H%M%S}.{of.commit}"
+    return f"{before}{'.dirty' if of.dirty else ''}-1~deb{number}"
 
 
 def _program_version() -> str:

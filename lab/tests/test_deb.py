@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from lab.deb import build, licences, linked, sbom
 from lab.deb.linked import Crate
 from lab.errors import Exit, LabError
 
-SOURCE = build.Source("abc1234", datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC), "A <a@b.example>", False, "")
+WHEN = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
+SOURCE = build.Source("abcdef123456", WHEN, "A <a@b.example>", False, (), "")
 
 
 def lower(one: str, other: str) -> bool:
@@ -24,20 +25,40 @@ def lower(one: str, other: str) -> bool:
 
 
 class VersionTest(unittest.TestCase):
-    def test_a_later_commit_and_a_later_debian_are_higher(self) -> None:
-        released = build.version(replace(SOURCE, tag="v1.2.0"), "1.2.0", "12")
+    def test_from_the_first_commit_over_releases_to_the_next_each_is_higher(self) -> None:
+        def of(program: str, day: int, number: str = "12", *, dirty: bool = False, **tagged: Any) -> str:
+            when = WHEN + timedelta(days=day)
+            # The later, the lower the hash: it must not count.
+            commit = f"{99 - day:012d}"
+            return build.version(replace(SOURCE, when=when, commit=commit, dirty=dirty, **tagged), program, number)
+
+        first, released = of("1.2.0", 0), of("1.2.0", 3, tags=("v1.2.0",), tag="v1.2.0")
+        self.assertEqual(first, "1.2.0~git20261122.010203.000000000099-1~deb12")
         self.assertEqual(released, "1.2.0-1~deb12")
-        first = build.version(SOURCE, "1.2.0", "12")
-        self.assertEqual(first, "1.2.0+git20261122.010203.abc1234-1~deb12")
-        later = build.version(replace(SOURCE, commit="0000000", when=datetime(2026, 11, 22, 1, 2, 4)), "1.2.0", "12")
-        ascending = [released, first, build.version(SOURCE, "1.2.0", "13"), later]
-        ascending.append(build.version(replace(SOURCE, dirty=True, when=datetime(2027, 1, 1)), "1.2.0", "12"))
-        ascending.append(build.version(replace(SOURCE, tag="v1.2.1"), "1.2.1", "12"))
+        after = ("v0.9", "v1.2.0")
+        ascending = [
+            first,
+            of("1.2.0", 0, "13"),
+            of("1.2.0", 1),
+            of("1.2.0", 1, dirty=True),
+            of("1.2.0", 2, tags=("v1.1.0",)),
+            released,
+            of("1.2.0", 3, "13", tags=("v1.2.0",), tag="v1.2.0"),
+            # Changed, it is no release, and Cargo.toml still has its number.
+            of("1.2.0", 3, dirty=True, tags=("v1.2.0",), tag="v1.2.0"),
+            of("1.2.0", 4, tags=after),
+            of("1.2.1", 5, tags=after),
+            of("1.2.1", 6, tags=("v1.2.0", "v1.2.1"), tag="v1.2.1"),
+            of("1.2.1", 7, tags=("v1.2.0", "v1.2.1")),
+            of("1.10.0", 8, tags=("v1.2.0", "v1.2.1")),
+            of("1.10.0", 9, tags=("v1.2.1", "v1.10.0"), tag="v1.10.0"),
+            of("1.10.0", 10, tags=("v1.10.0", "v1.2.1")),
+        ]
         for one, other in itertools.pairwise(ascending):
             self.assertTrue(lower(one, other), (one, other))
 
-    def test_a_tag_of_what_was_changed_since_is_no_release(self) -> None:
-        self.assertIn("+git", build.version(replace(SOURCE, tag="v1.2.0", dirty=True), "1.2.0", "12"))
+    def test_the_hash_is_as_long_in_each_clone(self) -> None:
+        self.assertRegex(build.source().commit, r"^[0-9a-f]{12}$")
 
     def test_the_release_is_the_machines(self) -> None:
         with tempfile.TemporaryDirectory() as scratch:

@@ -13,7 +13,7 @@ TOP = "top"
 """The files of lab/ itself."""
 FRONT = "__main__"
 """The command line, which hands over to all."""
-ROOMS = (TOP, "deb", "report", "kernel", "vm", "tlb", "bench", "demo", "cost", "checks", FRONT)
+ROOMS = (TOP, "report", "kernel", "vm", "deb", "tlb", "bench", "demo", "cost", "checks", FRONT)
 """From the one that uses nobody to the one that uses all."""
 
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::cli::CompareArgs;
 use crate::errors::{Error, Result};
-use crate::model::compare::{Figure, LEAST, Look};
+use crate::model::compare::{self, CHANCE, Figure, Kind, LEAST, Look};
 use crate::model::reason::Reason;
 use crate::model::shown;
 use crate::output::{print, table};
@@ -64,7 +64,7 @@ struct Change {
     of: Of,
     before: f64,
     after: f64,
-    /// Above what the difference is no chance.
+    /// A difference above it is no chance.
     noise: f64,
 }
 
@@ -203,9 +203,9 @@ impl Cgroup {
 
     fn figure(&self, of: &Of) -> Option<Figure> {
         match of {
-            Of::HugeCoverage => Figure::of_gauge(&self.coverage),
-            Of::Stall => Figure::of_gauge(&self.stall),
-            Of::Pressure => Figure::of_gauge(&self.pressure),
+            Of::HugeCoverage => Figure::of(Kind::Gauge, &self.coverage),
+            Of::Stall => Figure::of(Kind::Gauge, &self.stall),
+            Of::Pressure => Figure::of(Kind::State, &self.pressure),
             Of::Narrowed { reason, rule } => {
                 let part = |one: &Counted| match rule {
                     Some(rule) => one.narrowed.get(rule).copied().unwrap_or(0.0),
@@ -215,7 +215,7 @@ impl Cgroup {
                     part: part(one),
                     whole: one.asked,
                 });
-                Figure::of(&looks.collect::<Vec<_>>())
+                Figure::of(Kind::Counter, &looks.collect::<Vec<_>>())
             }
         }
     }
@@ -233,17 +233,26 @@ impl Side {
             ))
         };
         let text = fs::read_to_string(file).map_err(|e| wrong(&e.to_string()))?;
-        let looks: std::result::Result<Vec<Value>, _> = serde_json::Deserializer::from_str(&text)
-            .into_iter()
-            .collect();
-        let looks = looks.map_err(|e| wrong(&e.to_string()))?;
+        let mut looks: Vec<Value> = Vec::new();
+        let mut answers = serde_json::Deserializer::from_str(&text).into_iter();
+        while let Some(answer) = answers.next() {
+            let answer: Value = answer.map_err(|e| match (e.is_eof(), looks.len()) {
+                // Of a writer that was killed, or a full disk.
+                (true, before @ 1..) => wrong(&format!(
+                    "line {}: the answer there is cut off. Delete it, and the {before} before it count",
+                    e.line()
+                )),
+                _ => wrong(&e.to_string()),
+            })?;
+            if !answer["cgroups"].is_array() || !answer["policies"].is_array() {
+                let before = &text[..answers.byte_offset()];
+                let line = before.lines().count();
+                return Err(wrong(&format!("line {line}: JSON of another kind")));
+            }
+            looks.push(answer);
+        }
         if looks.is_empty() {
             return Err(wrong("it is empty"));
-        }
-        for look in &looks {
-            if !look["cgroups"].is_array() || !look["policies"].is_array() {
-                return Err(wrong("it has JSON of another kind"));
-            }
         }
         Ok(Self::of(name, looks))
     }
@@ -315,7 +324,7 @@ impl Side {
     fn without(&self, other: &Self) -> Vec<String> {
         let names = self.cgroups.keys();
         names
-            .filter(|name| !other.cgroups.contains_key(*name))
+            .filter(|name| *name != ALL && !other.cgroups.contains_key(*name))
             .cloned()
             .collect()
     }
@@ -342,24 +351,29 @@ fn compare(before: &Side, after: &Side) -> Report {
         only_before: before.without(after),
         only_after: after.without(before),
     };
+    let mut both = Vec::new();
     for (name, one) in &before.cgroups {
         let Some(other) = after.cgroups.get(name) else {
             continue;
         };
         for of in one.all().union(&other.all()) {
-            let (Some(then), Some(now)) = (one.figure(of), other.figure(of)) else {
-                continue;
-            };
-            report.compared += 1;
-            if then.differs(&now) {
-                report.changes.push(Change {
-                    cgroup: name.clone(),
-                    of: of.clone(),
-                    before: then.value,
-                    after: now.value,
-                    noise: then.noise(&now),
-                });
+            if let (Some(then), Some(now)) = (one.figure(of), other.figure(of)) {
+                both.push((name, of.clone(), then, now));
             }
+        }
+    }
+    report.compared = both.len();
+    let chances: Vec<f64> = both.iter().map(|(.., one, two)| one.chance(two)).collect();
+    let bar = compare::bar(&chances);
+    for (name, of, then, now) in both {
+        if compare::differ(&then, &now, bar) {
+            report.changes.push(Change {
+                cgroup: name.clone(),
+                of,
+                before: then.value,
+                after: now.value,
+                noise: then.noise(&now, bar),
+            });
         }
     }
     // The whole first, then what has moved most.
@@ -414,7 +428,9 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         table::print(&rows, &(0..0), out)?;
     }
     let changes = &report.changes;
-    if changes.is_empty() {
+    if report.compared == 0 {
+        // The error that follows says so.
+    } else if changes.is_empty() {
         writeln!(
             out,
             "\nno figure of {} has changed by more than its noise and {} points",
@@ -424,9 +440,10 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     } else {
         writeln!(
             out,
-            "\nchanged by more than noise: {} of {} figures (some by chance)",
+            "\nchanged by more than noise: {} of {} figures ({} % of such by chance)",
             changes.len(),
-            report.compared
+            report.compared,
+            100.0 * CHANCE
         )?;
         let head = ["CGROUP", "FIGURE", "BEFORE", "AFTER", "NOISE"];
         let mut rows = vec![head.map(str::to_owned)];
@@ -462,10 +479,14 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
 /// The command; the exit code.
 ///
 /// # Errors
-/// If a file cannot be used, or the answer not be written.
+/// If a file cannot be used, the two have nothing in common, or the answer cannot be written.
 pub fn main(args: &CompareArgs) -> Result<u8> {
     let report = compare(&Side::read(&args.before)?, &Side::read(&args.after)?);
     print::print(&report, args.json, text)?;
+    if report.compared == 0 {
+        let [before, after] = report.sides.map(|side| side.file);
+        return Err(Error::NothingToCompare { before, after });
+    }
     let same = report.changes.is_empty() && report.differs.is_empty();
     Ok(if same { 0 } else { CHANGED })
 }
@@ -496,7 +517,7 @@ mod tests {
     /// Looks whose counters grow by 10,000, `percent` of them narrowed, more or less.
     fn watched(percent: u64, more: &Value) -> Side {
         let (mut asked, mut narrowed, mut all) = (5_000_000, 4_000_000, Vec::new());
-        for at in 0..8 {
+        for at in 0..60 {
             all.push(look(asked, narrowed, more));
             asked += 10_000;
             narrowed += 100 * percent + 40 * (at % 3);
@@ -539,7 +560,7 @@ mod tests {
         let first = &report.changes[0];
         assert!((first.before - 0.204).abs() < 0.002, "{first:?}");
         assert!((first.after - 0.604).abs() < 0.002, "{first:?}");
-        assert!(said(&report).contains("20.3 %"), "{}", said(&report));
+        assert!(said(&report).contains("20.4 %"), "{}", said(&report));
     }
 
     #[test]
@@ -629,8 +650,59 @@ mod tests {
             2
         );
         let lines = format!("{}\n{}\n", look(1, 0, &json!({})), look(2, 0, &json!({})));
-        fs::write(&file, lines).unwrap();
+        fs::write(&file, &lines).unwrap();
         assert_eq!(Side::read(&file).unwrap().looks.len(), 2);
+        let refused = |text: &str| {
+            fs::write(&file, text).unwrap();
+            Side::read(&file).map(|_| ()).unwrap_err().to_string()
+        };
+        // Wherever it was cut, but at the end of an answer.
+        for less in [2, 30, 200] {
+            let said = refused(&lines[..lines.len() - less]);
+            assert!(
+                said.contains("line 2: ") && said.contains("cut off"),
+                "{said}"
+            );
+        }
+        let said = refused(&format!("{lines}{{\"cgroups\": 1}}\n"));
+        assert!(said.contains("line 3: "), "{said}");
+    }
+
+    /// Four looks at a cgroup, each at one request, say nothing.
+    #[test]
+    fn a_request_per_look_is_no_change() {
+        let side = |narrowed: u64| {
+            let looks = (0..5).map(|at| look(at, at * narrowed, &json!({})));
+            Side::of("f".to_owned(), looks.collect())
+        };
+        assert_eq!(changed(&compare(&side(0), &side(1))), []);
+    }
+
+    #[test]
+    fn files_with_nothing_in_common_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, answer: &Value| {
+            let path = dir.path().join(name);
+            fs::write(&path, answer.to_string()).unwrap();
+            path
+        };
+        let nobody = json!({"thp": "always", "policies": [], "cgroups": []});
+        let before = file("before", &look(1_000_000, 5, &json!({})));
+        let after = file("after", &nobody);
+        let args = CompareArgs {
+            before,
+            after,
+            json: true,
+        };
+        let error = main(&args).unwrap_err();
+        assert_eq!(error.code(), 20, "{error}");
+        // The sum of all is no cgroup of one side.
+        let side = |look: &Value| Side::of("f".to_owned(), vec![look.clone()]);
+        let report = compare(&side(&look(1_000_000, 5, &json!({}))), &side(&nobody));
+        assert_eq!(
+            (report.only_before, report.compared),
+            (vec!["/a".to_owned()], 0)
+        );
     }
 
     #[test]

@@ -121,6 +121,15 @@ mod tests {
     use libbpf_rs::btf::Btf;
     use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
 
+    /// It would not be the same from two directories.
+    #[test]
+    fn the_object_does_not_name_the_directory_of_the_build() {
+        let place = env!("CARGO_MANIFEST_DIR").as_bytes();
+        assert!(!OBJECT.windows(place.len()).any(|part| part == place));
+        let source = b"bpf/mthp.bpf.c";
+        assert!(OBJECT.windows(source.len()).any(|part| part == source));
+    }
+
     use super::*;
 
     #[test]

@@ -17,4 +17,5 @@ pub mod reason;
 pub mod rule;
 pub mod sentences;
 pub mod shown;
+pub mod student;
 pub mod units;

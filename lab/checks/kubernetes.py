@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`make test-kubernetes`: the manifests by the schemas of Kubernetes and by rules of our own; and the image under
+containerd, with the rights of the DaemonSet, beside containers in cgroups as kubelet names them, in a guest."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lab import proc, setup
+from lab.checks import systemd
+from lab.checks.deb import LIBELF
+from lab.checks.result import Suite
+from lab.deb import build as deb
+from lab.deb import oci
+from lab.errors import Exit
+from lab.kernel import build
+from lab.paths import REPO
+from lab.vm import accel
+from lab.vm.cpio import CpioWriter
+from lab.vm.initramfs import BUSYBOX
+
+MANIFESTS = REPO / "packaging" / "kubernetes"
+_LOCK_FILE = REPO / "lab" / "kubernetes.lock"
+_VERSIONS = ("1.29", "1.33", "1.37")
+"""The oldest that still had updates when this was written, one between, the newest."""
+_UNIT = REPO / "packaging" / "systemd" / "mthp_ext.service"
+_HOST_PATHS = {"/sys/fs/cgroup"}
+_OPEN = "import json, sys, yaml; print(json.dumps([one for p in sys.argv[1:] for one in yaml.safe_load_all(open(p))]))"
+_SEEDS = ("containerd", "runc", "zlib1g", "libgcc-s1", "findutils")
+
+
+def capabilities() -> set[str]:
+    """Those of the unit, which its tests show to be enough and needed."""
+    found = re.search(r"^CapabilityBoundingSet=(.*)$", _UNIT.read_text(), re.MULTILINE)
+    return {word.removeprefix("CAP_") for word in found[1].split()} if found else set()
+
+
+def _of_container(one: Mapping[str, Any]) -> Iterator[str]:
+    has = one.get("securityContext", {})
+    limits, requests = (one.get("resources", {}).get(key, {}) for key in ("limits", "requests"))
+    held = has.get("capabilities", {})
+    for ok, what in (
+        (has.get("privileged") is False, "privileged"),
+        (has.get("allowPrivilegeEscalation") is False, "allowPrivilegeEscalation"),
+        (has.get("readOnlyRootFilesystem") is True, "a root that can be written"),
+        (held.get("drop") == ["ALL"], "capabilities of the runtime's"),
+        (set(held.get("add", [])) == capabilities(), f"not the unit's capabilities: {held.get('add')}"),
+        ("memory" in limits and "memory" in requests and "cpu" in requests, "no requests, or no limit of memory"),
+        ("livenessProbe" in one, "nothing ends it when it hangs"),
+        (not str(one.get("image", "")).endswith(":latest"), "an image that changes"),
+        ("seccompProfile" not in has, "a profile of its own"),
+    ):
+        if not ok:
+            yield f"{one.get('name')}: {what}"
+
+
+def _of_pod(spec: Mapping[str, Any]) -> Iterator[str]:
+    paths = {one["hostPath"]["path"] for one in spec.get("volumes", []) if "hostPath" in one}
+    profile = spec.get("securityContext", {}).get("seccompProfile", {}).get("type")
+    for ok, what in (
+        (not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")), "a namespace of the host's"),
+        (spec.get("automountServiceAccountToken") is False, "a token for the API"),
+        ("serviceAccountName" not in spec, "an account of its own"),
+        (profile in {"RuntimeDefault", "Localhost"}, "no seccomp profile"),
+        (paths <= _HOST_PATHS, f"paths of the host: {sorted(paths - _HOST_PATHS)}"),
+    ):
+        if not ok:
+            yield what
+    for key in ("initContainers", "containers"):
+        for one in spec.get(key, []):
+            yield from _of_container(one)
+
+
+def against(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What rules have against the manifests."""
+    sets = [one for one in documents if one.get("kind") == "DaemonSet"]
+    found = [] if sets else ["no DaemonSet"]
+    for one in sets:
+        found += _of_pod(one["spec"]["template"]["spec"])
+    rights = [
+        one["kind"] for one in documents if one["kind"] in {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"}
+    ]
+    return [*found, *(f"rights in the API: {kind}" for kind in rights)]
+
+
+def misses(kustomization: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], there: set[str]) -> list[str]:
+    """What the kustomization names and is not there, or is there and not named."""
+    maps = {one["name"]: one["files"] for one in kustomization["configMapGenerator"]}
+    named = {*kustomization["resources"], *(name for files in maps.values() for name in files)}
+    found = [f"{name}: named or there, not both" for name in sorted(named ^ there)]
+    sets = [one["spec"]["template"]["spec"] for one in documents if one["kind"] == "DaemonSet"]
+    sources = [
+        one for spec in sets for volume in spec["volumes"] for one in volume.get("projected", {}).get("sources", [])
+    ]
+    needed = [one["configMap"] for one in sources if "configMap" in one]
+    used = {one["name"] for one in needed if not one.get("optional")}
+    images = {container["image"] for spec in sets for container in spec["containers"]}
+    found += [f"no such configuration: {name}" for name in sorted(used ^ set(maps))]
+    return found + [
+        f"no such image: {name}" for name in sorted(images ^ {one["name"] for one in kustomization["images"]})
+    ]
+
+
+def host() -> Suite:
+    """What can be said of the manifests without a cluster."""
+    suite = Suite("kubernetes")
+    python = str(setup.python_with(_LOCK_FILE))
+    files = {path.name for path in MANIFESTS.iterdir()}
+    resources = sorted(
+        str(MANIFESTS / name) for name in files if name.endswith(".yaml") and name != "kustomization.yaml"
+    )
+    for version in _VERSIONS:
+        argv = [str(Path(python).with_name("kubernetes-validate")), "--strict", "-k", version, *resources]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        passed = done.stdout.count(" passed for resource ") + done.stderr.count(" passed for resource ")
+        ok = done.returncode == 0 and passed == len(resources)
+        suite.check(f"the schemas of {version} take the manifests", ok, done.stdout + done.stderr)
+
+    def read(*paths: str) -> list[dict[str, Any]]:
+        text = proc.output([python, "-c", _OPEN, *paths], what="reading the manifests", code=Exit.TESTS)
+        documents: list[dict[str, Any]] = json.loads(text)
+        return documents
+
+    documents = read(*resources)
+    suite.check("they have the rights that they need and no more", not (found := against(documents)), "\n".join(found))
+    kustomization = read(str(MANIFESTS / "kustomization.yaml"))[0]
+    found = misses(kustomization, documents, files - {"kustomization.yaml", "pods.py"})
+    suite.check("the kustomization names what is there", not found, "\n".join(found))
+    suite.settle()
+    return suite
+
+
+def _fill(image: Path, container: Mapping[str, Any], archive: CpioWriter) -> None:
+    """The image, the DaemonSet's container as options of ctr, and a root for the containers of pods."""
+    archive.file("/lab/image.tar", image.read_bytes())
+    held = container["securityContext"]["capabilities"]["add"]
+    archive.file("/lab/capabilities", "".join(f"CAP_{name}\n" for name in held).encode())
+    archive.file("/lab/arguments", "".join(f"{word}\n" for word in container["args"]).encode())
+    limit = container["resources"]["limits"]["memory"]
+    archive.file("/lab/memory", str(int(limit.removesuffix("Mi")) << 20).encode())
+    archive.file("/lab/config.toml", (MANIFESTS / "config.toml").read_bytes())
+    archive.file("/lab/pod/bin/busybox", BUSYBOX.read_bytes(), 0o755)
+    for name in ("proc", "dev", "sys", "tmp", "run"):
+        archive.directory(f"/lab/pod/{name}")
+
+
+def main() -> int:
+    """Runs all; 1 if a check failed."""
+    setup.ensure(setup.Need.DEB | setup.Need.VM)
+    suites = [host()]
+    kernel = build.ensure()
+    image = oci.image(deb.package())
+    python = str(setup.python_with(_LOCK_FILE))
+    text = proc.output([python, "-c", _OPEN, str(MANIFESTS / "daemonset.yaml")], what="reading it", code=Exit.TESTS)
+    container = json.loads(text)[0]["spec"]["template"]["spec"]["containers"][0]
+    script = REPO / "lab" / "checks" / "kubernetes.sh"
+    guest = systemd.Guest("kubernetes", script, partial(_fill, image, container), (*_SEEDS, LIBELF[deb.release()]))
+    suites.append(systemd.run(guest, kernel, accel.of(kernel)[0]))
+    codes = [systemd.show("test-kubernetes", suite) for suite in suites]
+    return max(codes, default=Exit.TESTS)
