@@ -238,7 +238,7 @@ fn around(call: &Call, number: u32, made: &mut bool) -> Option<&'static str> {
 fn cgroups_have_their_own_policy_before_it_takes_over() {
     world();
     let group = Group::new("own");
-    let tiny = group.child("tiny");
+    let (tiny, plain) = (group.child("tiny"), group.child("plain"));
     let file = OwnFile::new("config.toml", OWN);
     let path = group.path.to_str().unwrap();
     let run = [
@@ -255,7 +255,7 @@ fn cgroups_have_their_own_policy_before_it_takes_over() {
         let (mut made, mut seen) = (false, Vec::new());
         let ended = inject::run(command(&run), |it| {
             if let Some(when) = around(it, call, &mut made) {
-                seen.push((when, bound(&group), bound(&tiny)));
+                seen.push((when, bound(&plain), bound(&tiny)));
             }
             None
         });

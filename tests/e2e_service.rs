@@ -145,9 +145,11 @@ impl Service {
             .flat_map(|held| held.iter())
             .map(|one| one.0.as_str())
             .collect();
-        sh.env("LISTEN_FDS", held.map_or(1, <[_]>::len).to_string())
-            .env("LISTEN_FDNAMES", names.join(":"))
-            .env("FDSTORE", "4");
+        sh.env("FDSTORE", "4");
+        if held.is_none_or(|held| !held.is_empty()) {
+            sh.env("LISTEN_FDS", held.map_or(1, <[_]>::len).to_string())
+                .env("LISTEN_FDNAMES", names.join(":"));
+        }
         // Out of the way of the numbers that they get.
         let all = held.iter().flat_map(|held| held.iter());
         let high: Vec<i32> = all

@@ -394,8 +394,6 @@ fn fill_ops<'o>(
 
 #[cfg(test)]
 mod tests {
-    use nix::errno::Errno;
-
     use super::*;
 
     /// Steps that fail with `kind`, `times` times, then end; the steps that were taken.
