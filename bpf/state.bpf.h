@@ -100,12 +100,8 @@ __noinline __u32 mthp_follow(struct cgroup *cgrp __arg_trusted)
 		if (!up)
 			break;
 		state = bpf_cgrp_storage_get(&mthp_cgroups, up, 0, 0);
-		if (state) {
+		if (state)
 			id = state->profile;
-			/* That one, too, may have lost what it was assigned. */
-			if (!mthp_is_profile(id))
-				id = state->assigned;
-		}
 		bpf_cgroup_release(up);
 		if (mthp_is_profile(id))
 			break;

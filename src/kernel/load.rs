@@ -106,9 +106,6 @@ impl Loaded {
         // What other programs, or a dry run, left of cgroups says nothing here.
         let shares = programs.own.is_none() && load.dry_run == 0;
         let storage = before.take_storage().filter(|_| shares);
-        if let (Some(storage), None) = (&storage, &assign_all) {
-            takeover::reuse(&mut programs, storage)?;
-        }
         let Programs { mut open, own, .. } = programs;
         let own = own.as_deref();
         let begun = Instant::now();
@@ -135,10 +132,10 @@ impl Loaded {
             program: descriptor(&object, abi::ASSIGN_PROG)?,
             profiles: handle(abi::PROFILES_MAP)?,
         };
+        if let Some(storage) = &storage {
+            takeover::copy(storage, &object, root);
+        }
         if let Some(assign_all) = assign_all {
-            if let Some(storage) = &storage {
-                takeover::copy(storage, &object, root);
-            }
             assign_all(&assign)?;
         }
         // Before it decides anything: what it takes over from is narrowing already.

@@ -180,21 +180,9 @@ pub(super) fn beat(object: &Object) -> Result<()> {
         .context(|| "writing the time of the last scan".to_owned())
 }
 
-/// Goes on with what was kept of each cgroup, in the same map.
-pub(super) fn reuse(programs: &mut Programs, storage: &OwnedFd) -> Result<()> {
-    for mut map in programs.open.maps_mut() {
-        if map.name() == abi::STORAGE_MAP {
-            return map
-                .reuse_fd(storage.as_fd())
-                .map_err(|e| load_error(programs.own.as_deref(), e));
-        }
-    }
-    Ok(())
-}
-
-/// The same in a map of its own: programs that are still in force do not know the profiles that
-/// cgroups are about to be assigned, and would take them away again.  A cgroup that cannot be read,
-/// or has gone, begins anew.
+/// Takes over what was kept of each cgroup, into a map of its own: programs that are still in force
+/// do not know the profiles of the next ones, and would take them away again.  A cgroup that cannot
+/// be read, or has gone, begins anew.
 pub(super) fn copy(storage: &OwnedFd, object: &Object, root: &Cgroup) {
     let Some(into) = map(object, abi::STORAGE_MAP) else {
         return;
