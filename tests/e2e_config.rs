@@ -230,6 +230,13 @@ fn who_asks_for_a_reload_hears_what_came_of_it() {
     assert!(code == 2 && said.contains("no configuration"), "{said}");
     file.write(OPEN);
     assert_eq!(asked(&["--root", &path_of(&root)]).0, 0);
+    // Or its process, as the unit does.
+    let (code, said) = asked(&["--pid", &ext.pid().to_string()]);
+    assert!(code == 0 && said.contains(" in force: "), "{said}");
+    let (code, said) = asked(&["--pid", &plain.pid().to_string()]);
+    assert!(code == 2 && said.contains("no configuration"), "{said}");
+    let (code, said) = asked(&["--pid", "1"]);
+    assert!(code == 17 && said.contains("process 1 "), "{said}");
     plain.signal(Signal::SIGKILL);
     plain.wait();
     assert_eq!(asked(&["--root", &path_of(&other)]).0, 17);

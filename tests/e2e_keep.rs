@@ -10,17 +10,22 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
+use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use common::ext::{Ext, attached, fails, output, status, status_of};
+use common::ext::{Ext, attached, command, fails, output, status, status_of};
+use common::inject::{self, Call};
+use common::own::OwnFile;
 use common::worker::Worker;
 use common::{Group, MIB, Swap, eventually, world};
 
@@ -203,49 +208,138 @@ fn the_next_one_takes_over_without_a_gap() {
     }
 }
 
+/// Base pages for the child, and huge ones for all others.
+const OWN: &str = "policy = 'open'
+[policies.open]
+rules = ['cap']
+cap = '2M'
+[policies.tiny]
+base = 'open'
+cap = '4K'
+[[override]]
+cgroups = 'own/tiny'
+policy = 'tiny'
+";
+
+/// Makes the program tell when a call of bpf(2) is about to be made, and when it has been.
+fn around(call: &Call, number: u32, made: &mut bool) -> Option<&'static str> {
+    let is = call.number == libc::SYS_bpf && call.args[0] == u64::from(number);
+    let after = std::mem::replace(made, is);
+    match (after, is) {
+        (true, _) => Some("after"),
+        (false, true) => Some("before"),
+        _ => None,
+    }
+}
+
+/// It stands still at each of its calls, so whatever is in force between two can be seen.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn cgroups_have_their_own_policy_before_it_takes_over() {
+    world();
+    let group = Group::new("own");
+    let (tiny, plain) = (group.child("tiny"), group.child("plain"));
+    let file = OwnFile::new("config.toml", OWN);
+    let path = group.path.to_str().unwrap();
+    let run = [
+        "run",
+        "--root",
+        path,
+        KEEP[0],
+        KEEP[1],
+        "--config",
+        file.path(),
+    ];
+    // A start, and one that takes over.
+    for call in [libbpf_sys::BPF_LINK_CREATE, libbpf_sys::BPF_LINK_UPDATE] {
+        let (mut made, mut seen) = (false, Vec::new());
+        let ended = inject::run(command(&run), |it| {
+            if let Some(when) = around(it, call, &mut made) {
+                seen.push((when, bound(&plain), bound(&tiny)));
+            }
+            None
+        });
+        assert_eq!((ended.code, ended.served), (Some(0), true), "{ended:?}");
+        let before = ("before", false, call == libbpf_sys::BPF_LINK_UPDATE);
+        assert_eq!(seen, [before, ("after", false, true)]);
+    }
+    detach();
+    nothing_left();
+}
+
+/// Loading takes seconds on a busy host: a policy is not old because of that.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn its_heart_beats_from_when_it_is_in_force() {
+    const LOADING: Duration = Duration::from_secs(2);
+    world();
+    let group = Group::new("slow");
+    let run = ["run", "--root", group.path.to_str().unwrap()];
+    let (mut slept, mut made, mut age_ms) = (false, false, None);
+    let ended = inject::run(command(&[&run[..], &SCANNED].concat()), |it| {
+        let loads =
+            it.number == libc::SYS_bpf && it.args[0] == u64::from(libbpf_sys::BPF_PROG_LOAD);
+        if loads && !std::mem::replace(&mut slept, true) {
+            std::thread::sleep(LOADING);
+        }
+        if around(it, libbpf_sys::BPF_LINK_CREATE, &mut made) == Some("after") {
+            age_ms = policy()["heartbeat"]["age_ms"].as_u64();
+        }
+        None
+    });
+    assert_eq!((ended.code, slept), (Some(0), true), "{ended:?}");
+    let age_ms = age_ms.expect("it has a heartbeat");
+    assert!(u128::from(age_ms) < LOADING.as_millis(), "{age_ms} ms");
+    detach();
+    nothing_left();
+}
+
 /// What was found out about each cgroup is not found out again: a verdict takes a window.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn verdicts_are_taken_over() {
     world();
     let _swap = Swap::on();
-    let group = Group::new("pressed");
-    let args = [
-        "--on-exit",
-        "keep",
-        "--set",
-        "max-hold=64",
-        "--min-memory",
-        "0",
-    ];
-    let ext = Ext::run(&group, &args);
-    group.set("memory.high", "16M");
-    let mut worker = Worker::new(&group);
-    worker.fill(64 * MIB);
-    // The verdict may end with the first calm window: it reads on, and stalls, until all is seen.
-    let over = Arc::new(AtomicBool::new(false));
-    let until = over.clone();
-    let reader = spawn(move || {
-        while !until.load(Ordering::Relaxed) {
-            worker.read();
-        }
-        worker
-    });
-    // Not by the line of a decision: room may have narrowed as much before.
-    eventually("it is pressed", || status_of(&group)["pressure"] == true);
-    let before = status_of(&group);
-    killed(ext);
-    let ext = Ext::run(&group, &args);
-    let after = status_of(&group);
-    assert_eq!(after["pressure"], true, "{before}\n{after}");
-    assert!(
-        after["asked"]["fault"].as_u64() >= before["asked"]["fault"].as_u64(),
-        "{before}\n{after}"
+    let file = OwnFile::new(
+        "config.toml",
+        "policy = 'pressed'\n[policies.pressed]\nbase = 'default'\nmax-hold = 64\n\
+         min-memory = '0'\n",
     );
-    over.store(true, Ordering::Relaxed);
-    drop((ext, reader.join().unwrap()));
-    detach();
-    nothing_left();
+    for args in [
+        &["--set", "max-hold=64", "--min-memory", "0"][..],
+        &["--config", file.path()],
+    ] {
+        let args = [&KEEP, args].concat();
+        let group = Group::new("pressed");
+        let ext = Ext::run(&group, &args);
+        group.set("memory.high", "16M");
+        let mut worker = Worker::new(&group);
+        worker.fill(64 * MIB);
+        // The verdict may end with the first calm window: it reads on, and stalls, until all is seen.
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let reader = spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                worker.read();
+            }
+            worker
+        });
+        // Not by the line of a decision: room may have narrowed as much before.
+        eventually("it is pressed", || status_of(&group)["pressure"] == true);
+        let before = status_of(&group);
+        killed(ext);
+        let ext = Ext::run(&group, &args);
+        let after = status_of(&group);
+        assert_eq!(after["pressure"], true, "{args:?}\n{before}\n{after}");
+        assert!(
+            after["asked"]["fault"].as_u64() >= before["asked"]["fault"].as_u64(),
+            "{args:?}\n{before}\n{after}"
+        );
+        over.store(true, Ordering::Relaxed);
+        drop((ext, reader.join().unwrap()));
+        detach();
+        nothing_left();
+    }
 }
 
 #[test]
@@ -324,28 +418,31 @@ fn the_removal_of_the_root_leaves_no_pin() {
     nothing_left();
 }
 
-/// Somebody was killed over removing it.
+/// Whoever has the lock has the place: what his number is depends on who asks.
 #[test]
 #[ignore = "needs the lab's VM"]
-fn a_place_without_an_owner_is_had_by_one() {
+fn a_place_is_his_who_has_it_locked() {
     world();
-    let group = Group::new("ownerless");
+    let group = Group::new("locked");
     let path = group.path.to_str().unwrap();
+    let run = ["run", "--root", path, KEEP[0], KEEP[1]];
     killed(Ext::run(&group, &CLOSED));
     let link = link_id();
     let place = std::fs::read_dir(PINS).unwrap().next().unwrap().unwrap();
-    let owners = || {
-        let names = std::fs::read_dir(place.path()).unwrap();
-        let paths = names.map(|name| name.unwrap().path());
-        let is_owner = |path: &PathBuf| path.to_string_lossy().contains("/owner-");
-        paths.filter(is_owner).collect::<Vec<_>>()
-    };
-    std::fs::remove_dir(&owners()[0]).unwrap();
-    assert!(bound(&group));
+    let place = File::open(place.path()).unwrap();
+    let lock = Flock::lock(place, FlockArg::LockExclusiveNonblock).unwrap();
+    for args in [&run[..], &["detach"]] {
+        let (code, message) = fails(args);
+        assert_eq!(code, 8, "{message}");
+    }
+    assert_eq!(link_id(), link);
+    drop(lock);
+    // Somebody was killed before he had pinned anything; he is swept away.
+    let early = Path::new(PINS).join("4711");
+    std::fs::create_dir(&early).unwrap();
     let ext = Ext::run(&group, &CLOSED);
-    assert_eq!((link_id(), owners().len()), (link, 1));
-    let (code, message) = fails(&["run", "--root", path, KEEP[0], KEEP[1]]);
-    assert_eq!(code, 8, "{message}");
+    assert_eq!((link_id(), early.exists()), (link, false));
+    assert_eq!(fails(&run).0, 8);
     drop(ext);
     detach();
     nothing_left();

@@ -17,7 +17,9 @@ use common::worker::Worker;
 use common::{Group, MIB, world};
 use mthp_ext::kernel::carrier::Carrier;
 use mthp_ext::kernel::cgroup::Cgroup;
-use mthp_ext::kernel::load::{Loaded, Programs, Stay};
+use mthp_ext::kernel::load::Loaded;
+use mthp_ext::kernel::programs::Programs;
+use mthp_ext::kernel::takeover::Stay;
 use mthp_ext::kernel::thp;
 use mthp_ext::model::abi::Tunables;
 use mthp_ext::model::options::{self, Values};
@@ -49,7 +51,7 @@ impl Serving {
         let loaded = Loaded::attach(
             Programs::read(None).unwrap(),
             (&load, &profiles),
-            true,
+            Some(&mut |_| Ok(())),
             &carrier,
             &Cgroup::open(&root.path).unwrap(),
             Stay::default(),
@@ -62,17 +64,17 @@ impl Serving {
 
     fn add(&mut self, one: &Tunables) -> u32 {
         let ids = self.profiles.add(&[*one]).unwrap();
-        self.loaded.set_profiles(&self.profiles).unwrap();
+        self.loaded.assign.set_profiles(&self.profiles).unwrap();
         ids[0]
     }
 
     fn only(&mut self, ids: &[u32]) {
         self.profiles.keep(&ids.iter().copied().collect());
-        self.loaded.set_profiles(&self.profiles).unwrap();
+        self.loaded.assign.set_profiles(&self.profiles).unwrap();
     }
 
     fn assign(&self, group: &Group, profile: u32) {
-        assert!(self.loaded.assign(id(group), profile).unwrap());
+        assert!(self.loaded.assign.assign(id(group), profile).unwrap());
     }
 }
 
@@ -182,5 +184,5 @@ fn who_is_not_there_is_assigned_nothing() {
     let group = root.child("group");
     let gone = id(&group);
     group.remove();
-    assert!(!serving.loaded.assign(gone, 64).unwrap());
+    assert!(!serving.loaded.assign.assign(gone, 64).unwrap());
 }

@@ -105,14 +105,17 @@ fn install_puts_everything_below_the_prefix() {
     assert!(!unit.contains("/usr/local"), "{unit}");
     let of_slice = prefix.join("lib/systemd/system/mthp_ext@.service");
     let of_slice = fs::read_to_string(of_slice).unwrap();
-    let root = "--root /sys/fs/cgroup/%i.slice\n";
-    for line in ["run --on-exit hand-over ", "reload "] {
-        assert!(of_slice.contains(&format!("{line}{root}")), "{of_slice}");
+    let start = "run --on-exit hand-over --root /sys/fs/cgroup/%i.slice\n";
+    assert!(of_slice.contains(start), "{of_slice}");
+    // Each unit asks its own daemon, and not whichever there is.
+    for unit in [&unit, &of_slice] {
+        let reload = "\nExecReload=/opt/here/sbin/mthp_ext reload --pid $MAINPID\n";
+        assert!(unit.contains(reload), "{unit}");
     }
     // All else is the same, so that there is one sandbox.
     let same = |line: &&str| of_slice.lines().any(|other| other == *line);
     let count = unit.lines().filter(same).count();
-    assert_eq!(count + 3, unit.lines().count(), "{of_slice}");
+    assert_eq!(count + 2, unit.lines().count(), "{of_slice}");
     let bash = prefix.join("share/bash-completion/completions/mthp_ext");
     assert!(fs::read_to_string(bash).unwrap().contains("mthp_ext"));
 

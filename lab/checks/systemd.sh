@@ -122,6 +122,8 @@ hands_over() {
 	systemctl restart $unit || return 1
 	echo "link before: $before, after: $(link)"
 	[ "$(link)" = "$before" ] && another_process "$pid" || return 1
+	# It holds them, whether it says so (254) or not.
+	journalctl -b -u $unit --no-pager | grep 'holds nothing' && return 1
 	restarted_after KILL 60 && [ "$(link)" = "$before" ] && [ "$(property NFileDescriptorStore)" -ge 1 ]
 }
 
@@ -130,12 +132,18 @@ stop_after_handing_over() {
 	[ "$(property NFileDescriptorStore)" = 0 ] && [ -z "$(link)" ]
 }
 
-# An instance covers its slice, beside the unit of the whole system, and both may run at once.
+# An instance covers its slice, beside the unit of the whole system, and both may run at once.  Each is reloaded alone.
 covers_a_slice() {
 	systemctl start mthp_ext@data || return 1
 	mthp_ext status | grep -F 'attached to /data.slice (' || return 1
-	systemctl start $unit && systemctl reload mthp_ext@data
-	echo "reload without a configuration: exit $?"
+	configure default
+	systemctl start $unit || return 1
+	all_here && return 1
+	configure off
+	systemctl reload $unit && until_true 20 all_here || return 1
+	# That one was started without a configuration.
+	systemctl reload mthp_ext@data && return 1
+	rm -f /etc/mthp_ext/config.toml
 	[ "$(link | wc -l)" = 2 ] || return 1
 	systemctl stop $unit mthp_ext@data
 	[ -z "$(link)" ]

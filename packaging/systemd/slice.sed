@@ -6,4 +6,3 @@ s|^Description=.*|Description=Transparent-huge-page policy of %i.slice|
 Requires=%i.slice\
 After=%i.slice
 s|^\(ExecStart=.*\)$|\1 --root /sys/fs/cgroup/%i.slice|
-s|^\(ExecReload=.*\)$|\1 --root /sys/fs/cgroup/%i.slice|

@@ -11,8 +11,8 @@ use super::cli::Directory;
 use super::config;
 use super::xattrs::{Change, Ground, Xattrs};
 use crate::errors::{Context, Error, Result};
+use crate::kernel::assign::Assign;
 use crate::kernel::cgroup::{self, Cgroup};
-use crate::kernel::load::Loaded;
 use crate::kernel::process;
 use crate::kernel::xattr::{self, Xattr};
 use crate::model::abi::{Bind, Load, PROFILES, Tunables};
@@ -128,7 +128,7 @@ impl Assigner {
         profiles::rules(&self.profiles).has(SCANS)
     }
 
-    /// What the programs are loaded for: whatever a later configuration may want.
+    /// What the programs are to for: whatever a later configuration may want.
     pub fn load(&self) -> Load {
         let any = Tunables {
             rules: self.rules.0,
@@ -225,12 +225,12 @@ impl Assigner {
     ///
     /// # Errors
     /// If the kernel refuses an assignment.
-    pub fn assign_all(&mut self, loaded: &Loaded) -> Result<()> {
-        self.visit(loaded, Asked::All)
+    pub fn assign_all(&mut self, to: &Assign) -> Result<()> {
+        self.visit(to, Asked::All)
     }
 
     /// Looks at every cgroup, and at what some of them say for themselves.
-    fn visit(&mut self, loaded: &Loaded, asked: Asked) -> Result<()> {
+    fn visit(&mut self, to: &Assign, asked: Asked) -> Result<()> {
         let mut found = Vec::new();
         let root = self.root.path.clone();
         // Those above come first.
@@ -243,12 +243,12 @@ impl Assigner {
             }
             found.push((id, self.wanted(path)));
         });
-        self.write(loaded)?;
+        self.write(to)?;
         let there: HashSet<u64> = found.iter().map(|(id, _)| *id).collect();
         self.assigned.retain(|id, _| there.contains(id));
         self.xattrs.keep(|id| there.contains(&id));
         for (id, wanted) in found {
-            self.settle(loaded, id, wanted)?;
+            self.settle(to, id, wanted)?;
         }
         self.seen = there;
         self.looked_at = self.seen.len();
@@ -256,13 +256,13 @@ impl Assigner {
     }
 
     /// Gives a cgroup its profile, if it has another one.
-    fn settle(&mut self, loaded: &Loaded, id: u64, wanted: u32) -> Result<()> {
+    fn settle(&mut self, to: &Assign, id: u64, wanted: u32) -> Result<()> {
         let before = self.assigned.get(&id).copied().unwrap_or_default();
         if before == wanted {
             return Ok(());
         }
         // At once, so that an error later leaves what is true.
-        match assign(loaded, id, wanted)? && wanted != 0 {
+        match assign(to, id, wanted)? && wanted != 0 {
             true => self.assigned.insert(id, wanted),
             false => self.assigned.remove(&id),
         };
@@ -270,9 +270,9 @@ impl Assigner {
     }
 
     /// Hands new profiles over before anybody gets them.
-    fn write(&mut self, loaded: &Loaded) -> Result<()> {
+    fn write(&mut self, to: &Assign) -> Result<()> {
         if self.unwritten {
-            set_profiles(loaded, &self.profiles)?;
+            set_profiles(to, &self.profiles)?;
             self.unwritten = false;
         }
         Ok(())
@@ -283,27 +283,27 @@ impl Assigner {
     ///
     /// # Errors
     /// If the kernel refuses an assignment.
-    pub fn met(&mut self, loaded: &Loaded, ids: &[u64]) -> Result<()> {
+    pub fn met(&mut self, to: &Assign, ids: &[u64]) -> Result<()> {
         for &id in ids {
             let path = match cgroup::by_id(&self.root.mount, id) {
                 Ok(path) => path,
                 // A service without that right looks at all of them.
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                    return self.visit(loaded, Asked::New);
+                    return self.visit(to, Asked::New);
                 }
                 // It has gone.
                 Err(_) => continue,
             };
-            self.look_along(loaded, &path)?;
+            self.look_along(to, &path)?;
         }
         if self.seen.len() > 2 * self.looked_at + GONE {
-            self.visit(loaded, Asked::New)?;
+            self.visit(to, Asked::New)?;
         }
         Ok(())
     }
 
     /// Looks at a cgroup and those above it, as far as they are new.
-    fn look_along(&mut self, loaded: &Loaded, path: &Path) -> Result<()> {
+    fn look_along(&mut self, to: &Assign, path: &Path) -> Result<()> {
         let root = self.root.path.clone();
         let mut line: Vec<&Path> = path.ancestors().collect();
         // The root itself was there before all others.
@@ -314,11 +314,11 @@ impl Assigner {
             };
             if !self.seen.contains(&id) && self.look(path, id) && self.xattrs.any_below(path) {
                 // What they say builds on this.
-                return self.visit(loaded, Asked::All);
+                return self.visit(to, Asked::All);
             }
             let wanted = self.wanted(path);
-            self.write(loaded)?;
-            self.settle(loaded, id, wanted)?;
+            self.write(to)?;
+            self.settle(to, id, wanted)?;
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ impl Assigner {
     ///
     /// # Errors
     /// If the kernel refuses an assignment.
-    pub fn asked(&mut self, loaded: &Loaded, path: &Path) -> Result<Option<(bool, String)>> {
+    pub fn asked(&mut self, to: &Assign, path: &Path) -> Result<Option<(bool, String)>> {
         if !path.starts_with(&self.root.path) {
             return Ok(None);
         }
@@ -336,10 +336,10 @@ impl Assigner {
             return Ok(None);
         };
         if path == self.root.path {
-            self.visit(loaded, Asked::All)?;
+            self.visit(to, Asked::All)?;
         } else {
             self.seen.remove(&id);
-            self.look_along(loaded, path)?;
+            self.look_along(to, path)?;
         }
         let in_force = self.xattrs.profile(path).is_some();
         Ok(Some(match self.xattrs.text(path) {
@@ -354,7 +354,7 @@ impl Assigner {
     ///
     /// # Errors
     /// [`Error::Config`] if it cannot be used: all stays as it was.
-    pub fn reload(&mut self, loaded: &Loaded) -> Result<String> {
+    pub fn reload(&mut self, to: &Assign) -> Result<String> {
         let made = config::plan(&self.file, &self.directory, &self.sizes);
         let (plan, problems) = made.map_err(|problems| config::unusable(&self.file, &problems))?;
         let refused = |what: &str| Error::Config {
@@ -380,34 +380,34 @@ impl Assigner {
             Some(ids) => ids,
             None => {
                 // What cgroups have of their own gives way, until the configuration has its places.
-                self.visit(loaded, Asked::None)?;
+                self.visit(to, Asked::None)?;
                 profiles = self.profiles.clone();
                 profiles.keep(&self.ids.iter().copied().collect());
                 let ids = profiles.add(&all);
                 if ids.is_none() {
-                    self.assign_all(loaded)?;
+                    self.assign_all(to)?;
                 }
                 self.changes.clear();
                 ids.ok_or_else(|| too_many(&self.file))?
             }
         };
-        set_profiles(loaded, &profiles)?;
+        set_profiles(to, &profiles)?;
         self.profiles = profiles;
         let plan = std::mem::replace(&mut self.plan, plan);
         let ids = std::mem::replace(&mut self.ids, ids);
         self.xattrs.forget_made();
-        if let Err(error) = self.assign_all(loaded) {
+        if let Err(error) = self.assign_all(to) {
             // Those that have changed over change back, as far as the kernel lets them.
             self.plan = plan;
             self.ids = ids;
             self.xattrs.forget_made();
-            let _ = self.assign_all(loaded);
+            let _ = self.assign_all(to);
             return Err(error);
         }
         self.problems = problems;
         let held = self.ids.iter().copied().chain(self.xattrs.profiles());
         self.profiles.keep(&held.collect());
-        set_profiles(loaded, &self.profiles)?;
+        set_profiles(to, &self.profiles)?;
         Ok(self.text())
     }
 
@@ -431,14 +431,13 @@ impl Assigner {
     }
 }
 
-fn set_profiles(loaded: &Loaded, profiles: &Profiles) -> Result<()> {
-    let set = loaded.set_profiles(profiles);
+fn set_profiles(to: &Assign, profiles: &Profiles) -> Result<()> {
+    let set = to.set_profiles(profiles);
     set.context(|| "writing the profiles".to_owned())
 }
 
-fn assign(loaded: &Loaded, id: u64, profile: u32) -> Result<bool> {
-    loaded
-        .assign(id, profile)
+fn assign(to: &Assign, id: u64, profile: u32) -> Result<bool> {
+    to.assign(id, profile)
         .context(|| "assigning a policy to a cgroup".to_owned())
 }
 

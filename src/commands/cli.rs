@@ -379,6 +379,10 @@ pub struct ReloadArgs {
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
 
+    /// The process of the daemon, whatever its --root: ExecReload= names it ($MAINPID)
+    #[arg(long, value_name = "PID", conflicts_with = "root")]
+    pub pid: Option<i32>,
+
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

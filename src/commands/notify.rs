@@ -2,6 +2,7 @@
 //! What the service manager hears: ready, stopping, and that the loop turns.  Without one
 //! (no `NOTIFY_SOCKET`) nothing is sent.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -13,6 +14,33 @@ use super::run::not_again;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::handed::{self, Named};
 
+/// Takes what the service manager holds for this process, once: it has no other owner then.
+///
+/// # Errors
+/// If the environment that says so is not as it must be.
+pub fn handed() -> Result<Vec<Named>> {
+    // SAFETY: no other thread has been started.
+    let descriptors = unsafe { sd_notify::listen_fds_with_names_and_unset_env() };
+    let descriptors = descriptors
+        .context(|| "taking what the service manager has handed over ($LISTEN_FDS)".to_owned())?;
+    // SAFETY: the manager opened them for this process, and nothing was opened here before.
+    let own = |(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(descriptors.map(own).collect())
+}
+
+/// Does the service manager hold descriptors, by what it puts into the environment?
+///
+/// systemd says so from 254 on.  One before that is believed: it is known by what it sets from 248
+/// on, without what it sets from 254 on.
+pub fn holds(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    match variable("FDSTORE") {
+        Some(most) => most != "0",
+        None => {
+            variable("SYSTEMD_EXEC_PID").is_some() && variable("MEMORY_PRESSURE_WATCH").is_none()
+        }
+    }
+}
+
 /// The service manager that started this process, if one did.
 pub struct Manager {
     /// Runs out twice per period of the watchdog, where there is a watchdog.
@@ -22,15 +50,15 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Reads from the environment what it wants.
+    /// Reads from the environment what it wants.  `handed`: what it has held until now.
     ///
     /// # Errors
     /// If there can be no timer.
-    pub fn of_this_process() -> Result<Self> {
+    pub fn of_this_process(handed: &[Named]) -> Result<Self> {
         let period = sd_notify::watchdog_enabled().filter(|period| !period.is_zero());
         Ok(Manager {
             pulse: period.map(pulse).transpose()?,
-            held: Vec::new(),
+            held: handed.iter().map(|(name, _)| name.clone()).collect(),
         })
     }
 
@@ -47,21 +75,6 @@ impl Manager {
                     .to_owned(),
             )),
         }
-    }
-
-    /// Takes what it holds for this process.  Once: it has no other owner then.
-    ///
-    /// # Errors
-    /// If the environment that says so is not as it must be.
-    pub fn take(&mut self) -> Result<Vec<Named>> {
-        let descriptors = sd_notify::listen_fds_with_names()
-            .context(|| "reading what the service manager has handed over".to_owned())?;
-        let named: Vec<Named> = descriptors
-            // SAFETY: the manager opened them for this process, which uses them here only.
-            .map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) }))
-            .collect();
-        self.held = named.iter().map(|(name, _)| name.clone()).collect();
-        Ok(named)
     }
 
     /// From now on it holds these and nothing else.
@@ -102,10 +115,14 @@ impl Manager {
         let _ = sd_notify::notify(&[NotifyState::Status(status)]);
     }
 
-    /// The policy is about to be detached.
-    pub fn stopping(&self) {
+    /// The end has begun; `stays`: that of this process, and not of the policy.
+    pub fn stopping(&self, stays: bool) {
+        let status = match stays {
+            true => "ending; the policy stays attached",
+            false => "detaching",
+        };
         // It sees the process end as well.
-        let _ = sd_notify::notify(&[NotifyState::Stopping, NotifyState::Status("detaching")]);
+        let _ = sd_notify::notify(&[NotifyState::Stopping, NotifyState::Status(status)]);
     }
 
     /// Readable when a sign of life is due.
@@ -145,4 +162,29 @@ fn pulse(period: Duration) -> Result<TimerFd> {
         )
         .context(|| "setting the timer of the watchdog".to_owned())?;
     Ok(timer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_nothing_is_known() {
+        let holds = |set: &[(&str, &str)]| {
+            holds(|name| {
+                let found = set.iter().find(|(one, _)| *one == name);
+                found.map(|(_, value)| OsString::from(value))
+            })
+        };
+        let (pid, watch) = (("SYSTEMD_EXEC_PID", "7"), ("MEMORY_PRESSURE_WATCH", "/p"));
+        // systemd 254 and later, with the setting and without.
+        assert!(holds(&[("FDSTORE", "4"), pid, watch]));
+        assert!(!holds(&[pid, watch]));
+        // 252 says nothing.
+        assert!(holds(&[pid]));
+        // Another manager says so, or holds nothing.
+        assert!(holds(&[("FDSTORE", "2")]));
+        assert!(!holds(&[("FDSTORE", "0")]));
+        assert!(!holds(&[]));
+    }
 }

@@ -153,14 +153,20 @@ impl Drop for Requests {
     }
 }
 
-/// The daemon of one cgroup, or the only one there is.
-fn connect(root: Option<&Path>) -> Result<UnixStream> {
-    if let Some(root) = root {
+/// The daemon of one cgroup, of one process, or the only one there is.
+fn connect(args: &ReloadArgs) -> Result<UnixStream> {
+    if let Some(root) = &args.root {
         let root = Cgroup::open(root)?;
         return UnixStream::connect(path_of(root.id)).map_err(|e| nobody(&root.path, &e));
     }
     let directory = Path::new(DIRECTORY);
-    let (mut found, failed) = all().map_err(|e| nobody(directory, &e))?;
+    let (mut found, mut failed) = all().map_err(|e| nobody(directory, &e))?;
+    if let Some(pid) = args.pid {
+        found.retain(|one| listens(one) == Some(pid));
+        if found.is_empty() {
+            failed = io::Error::other(format!("process {pid} has no socket there"));
+        }
+    }
     match (found.pop(), found.len()) {
         (Some(stream), 0) => Ok(stream),
         (Some(_), others) => Err(Error::Usage(format!(
@@ -169,6 +175,12 @@ fn connect(root: Option<&Path>) -> Result<UnixStream> {
         ))),
         (None, _) => Err(nobody(directory, &failed)),
     }
+}
+
+/// The process at the other end: the one that listened.
+fn listens(stream: &UnixStream) -> Option<i32> {
+    let other = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    Some(other.pid.as_raw_nonzero().get())
 }
 
 /// All that hear, and why one does not.
@@ -224,7 +236,7 @@ pub fn look(cgroup: &Path) -> Vec<Verdict> {
 /// # Errors
 /// [`Error::NotRunning`] without a daemon, [`Error::Refused`] with its reason.
 pub fn main(args: &ReloadArgs) -> Result<()> {
-    let stream = connect(args.root.as_deref())?;
+    let stream = connect(args)?;
     let verdict = ask(stream, REQUEST.as_bytes(), PATIENCE).context(|| {
         "waiting for what the daemon says (it has ended, hangs, or is of another version; its log \
          may say more)"

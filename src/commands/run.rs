@@ -21,17 +21,20 @@ use super::cli::{OnExit, RunArgs};
 use super::config;
 use super::events::Recorder;
 use super::exporter::{self, Address, Counters, Exporter};
-use super::notify::Manager;
+use super::notify::{self, Manager};
 use super::reload::{Asked, Requests, Verdict};
 use super::xattrs;
 use crate::errors::{Context, Error, Result};
+use crate::kernel::assign::Assign;
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
 use crate::kernel::clock::now_ms;
 use crate::kernel::handed::Left;
-use crate::kernel::load::{Loaded, Programs, Stay};
+use crate::kernel::load::{Assigns, Loaded};
 use crate::kernel::process;
+use crate::kernel::programs::Programs;
 use crate::kernel::psi::{self, Trigger};
+use crate::kernel::takeover::Stay;
 use crate::kernel::thp::{self, Change, Thp, Watched};
 use crate::model::abi::{self, Load, Own, Tunables};
 use crate::model::options::SCANS;
@@ -111,6 +114,8 @@ fn own(what: &Source) -> Own {
 /// # Errors
 /// Each with its own exit code; nothing is attached after any of them.
 pub fn main(args: &RunArgs) -> Result<()> {
+    // Before anything is opened, which could be mistaken for it.
+    let handed = notify::handed()?;
     let sizes = thp::sizes_of_this_machine();
     let programs = Programs::read(args.object.as_deref())?;
     let configuration = args.configuration()?;
@@ -154,7 +159,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     tunables.takes_back = carrier.takes_back().into();
     let pressure_file = psi::file_of(&root.path, &root.mount);
     let psi = psi::available(&pressure_file);
-    let assigner = match configuration.zip(planned) {
+    let mut assigner = match configuration.zip(planned) {
         Some((file, planned)) => {
             let can = (carrier.takes_back(), psi);
             let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, can)?;
@@ -175,11 +180,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
 
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
-    let mut manager = Manager::of_this_process()?;
-    let hand_over = args.on_exit == OnExit::HandOver;
-    if hand_over {
+    let manager = Manager::of_this_process(&handed)?;
+    let wanted = args.on_exit == OnExit::HandOver;
+    if wanted {
         Manager::required()?;
     }
+    // Where nobody would hold it, it ends with this process, as without the option.
+    let hand_over = wanted && notify::holds(|name| std::env::var_os(name));
     let time = Duration::from_nanos;
     let trigger = match scans {
         true => Some(Trigger::arm(
@@ -202,14 +209,23 @@ pub fn main(args: &RunArgs) -> Result<()> {
         dry_run: args.dry_run.into(),
         ..load
     };
-    let (assigns, keep) = (assigner.is_some(), args.on_exit == OnExit::Keep);
-    let values = (&load, &profiles);
+    let keep = args.on_exit == OnExit::Keep;
+    // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.  Before
+    // cgroups are looked at: who writes an override from now on, asks.
+    let requests = Requests::listen(&root);
     let stay = Stay {
         keep,
         hand_over,
-        left: Left::of(manager.take()?, &root, !args.dry_run)?,
+        left: Left::of(handed, &root, !args.dry_run)?,
     };
-    let loaded = Loaded::attach(programs, values, assigns, &carrier, &root, stay)?;
+    let mut assign = assigner
+        .as_mut()
+        .map(|assigner| move |to: &Assign| assigner.assign_all(to));
+    let assign = assign.as_mut().map(|assign| assign as Assigns<'_>);
+    let loaded = Loaded::attach(programs, (&load, &profiles), assign, &carrier, &root, stay)?;
+    let requests = requests
+        .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
+        .ok();
     let assigner = assigner.map(RefCell::new);
     drop(carrier);
     give_back();
@@ -225,10 +241,6 @@ pub fn main(args: &RunArgs) -> Result<()> {
             .print(line)
             .map_err(|source| Error::Output { source })
     };
-    // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.
-    let requests = Requests::listen(&root)
-        .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
-        .ok();
     // A reload changes it.
     let what = RefCell::new(what);
     // Whatever fails from here on, the policy is detached below.
@@ -252,6 +264,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
             thp: thp.enabled,
         })?;
 
+        if wanted && !hand_over {
+            print(&unheld())?;
+        }
         for (address, error) in &exporter.refused {
             print(&unserved(address, error))?;
         }
@@ -264,8 +279,8 @@ pub fn main(args: &RunArgs) -> Result<()> {
             counters: counters.clone(),
         })?;
         if let Some(assigner) = &assigner {
+            // Each cgroup has had its policy since before that of the root was in force.
             let mut assigner = assigner.borrow_mut();
-            assigner.assign_all(&loaded)?;
             print(&configured(true, assigner.text()))?;
             for change in assigner.take_changes() {
                 print(&overridden(change))?;
@@ -279,7 +294,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
             title: &title,
             settings,
             what: &what,
-            attachment: format!("attached to {at} (link {link_id})"),
+            attachment: format!(
+                "attached to {at} (link {link_id}){}",
+                match wanted && !hand_over {
+                    true => "; it ends with the daemon, see the log",
+                    false => "",
+                }
+            ),
             tunables: &tunables,
             profiles: &profiles,
             sizes: &sizes,
@@ -295,8 +316,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let end = begin();
     let what = what.into_inner();
-    manager.stopping();
-    if let (true, Ok(Ended::By(signal))) = (keep || hand_over, &end) {
+    let stays = (keep || hand_over) && matches!(end, Ok(Ended::By(_)));
+    manager.stopping(stays);
+    if let (true, Ok(Ended::By(signal))) = (stays, &end) {
         return print(&Line::Kept {
             t_ms: now_ms(),
             what,
@@ -363,6 +385,18 @@ fn overridden(change: xattrs::Change) -> Line {
         cgroup: change.cgroup,
         in_force: change.in_force,
         text: change.text,
+    }
+}
+
+/// A restart is to have no gap, and will have one.
+fn unheld() -> Line {
+    Line::Unheld {
+        t_ms: now_ms(),
+        text:
+            "the policy ends with this daemon, and a restart has a gap: the service manager holds \
+               nothing for it, whatever --on-exit says ($FDSTORE is not set); set \
+               FileDescriptorStoreMax=2 in the unit, or use --on-exit keep"
+                .to_owned(),
     }
 }
 
@@ -523,7 +557,7 @@ impl Service<'_> {
         let met = self.met.take();
         match self.assigner {
             Some(assigner) if !met.is_empty() => {
-                assigner.borrow_mut().met(self.loaded, &met)?;
+                assigner.borrow_mut().met(&self.loaded.assign, &met)?;
                 self.report_overrides(assigner)
             }
             _ => Ok(()),
@@ -534,7 +568,7 @@ impl Service<'_> {
     fn look_at_all(&self) -> Result<()> {
         match self.assigner {
             Some(assigner) => {
-                assigner.borrow_mut().assign_all(self.loaded)?;
+                assigner.borrow_mut().assign_all(&self.loaded.assign)?;
                 self.report_overrides(assigner)
             }
             None => Ok(()),
@@ -566,7 +600,7 @@ impl Service<'_> {
             );
             return Ok(verdict(false, text, usage.code()));
         };
-        let asked = assigner.borrow_mut().asked(self.loaded, cgroup)?;
+        let asked = assigner.borrow_mut().asked(&self.loaded.assign, cgroup)?;
         self.report_overrides(assigner)?;
         Ok(match asked {
             Some((true, text)) => verdict(true, text, 0),
@@ -617,7 +651,7 @@ impl Service<'_> {
             code,
         };
         let verdict = match self.assigner {
-            Some(assigner) => match assigner.borrow_mut().reload(self.loaded) {
+            Some(assigner) => match assigner.borrow_mut().reload(&self.loaded.assign) {
                 Ok(text) => Verdict {
                     in_force: true,
                     text,

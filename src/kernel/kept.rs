@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Policies that outlive their daemon: pinned in the BPF file system, in a directory for each
-//! cgroup.  An entry in it names the daemon that runs the policy.
+//! cgroup.  The daemon that runs the policy has that locked.
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::signal::kill;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-use nix::unistd::Pid;
 
 use super::cgroup::Cgroup;
 use super::{carrier, links};
@@ -48,46 +48,17 @@ pub fn oldest(window_ns: u64) -> u64 {
     WINDOWS.saturating_mul(window_ns).max(RESTART_NS)
 }
 
-/// The directory of a cgroup's policy, with this process as its owner.
+/// The directory of a cgroup's policy, with this process as its owner: it holds a lock on it, which
+/// ends with the process, however that ends, and counts whatever namespaces the others live in.
 pub struct Place {
     path: PathBuf,
+    _lock: Flock<File>,
 }
 
-/// How the entry begins that names the owner.  A file system for BPF objects has no files to be
-/// locked, so this is an empty directory.
-const OWNER: &str = "owner-";
-
-/// The entry of this process.
-fn mine() -> String {
-    let pid = std::process::id();
-    format!("{OWNER}{pid}-{}", began(pid).unwrap_or_default())
-}
-
-/// When a process began, in the kernel's ticks: another one of the same number began later.
-fn began(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After its name, which may hold anything, the 20th.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(19)?.parse().ok()
-}
-
-/// Does the process of such an entry live?  One that may not be looked at is taken for it.
-fn lives(owner: &str) -> bool {
-    let name = owner
-        .strip_prefix(OWNER)
-        .and_then(|name| name.split_once('-'));
-    let Some((pid, then)) = name else {
-        return false;
-    };
-    let (Ok(pid), Ok(then)) = (pid.parse::<u32>(), then.parse::<u64>()) else {
-        return false;
-    };
-    let there = i32::try_from(pid).map(|pid| kill(Pid::from_raw(pid), None));
-    if there == Ok(Err(Errno::ESRCH)) {
-        return false;
-    }
-    began(pid).is_none_or(|now| now == then)
-}
+/// How often a place that another one has is asked for again, and after which time: who sweeps, or
+/// has just lost it, holds it for a moment.
+const ATTEMPTS: u32 = 10;
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// The names in a directory.
 fn names(path: &Path) -> io::Result<Vec<String>> {
@@ -164,31 +135,19 @@ impl Place {
         if !statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
             return Err(Error::NoBpffs { path: BPFFS.into() });
         }
-        if let Some(place) = Self::find(root)? {
-            return Ok(place);
-        }
         let path = Self::path_of(root);
-        // With its owner from the first moment on: made beside, then put there.
-        let new = Path::new(DIRECTORY).join(format!("new-{}", std::process::id()));
-        let made = || -> io::Result<()> {
+        // One that sweeps may take an empty directory away before it is locked.
+        for _ in 0..ATTEMPTS {
+            if let Some(place) = Self::find(root)? {
+                return Ok(place);
+            }
             let mut builder = fs::DirBuilder::new();
-            builder
-                .recursive(true)
-                .mode(0o700)
-                .create(new.join(mine()))?;
-            fs::rename(&new, &path).inspect_err(|_| {
-                let _ = fs::remove_dir(new.join(mine()));
-                let _ = fs::remove_dir(&new);
-            })
-        };
-        match made() {
-            Ok(()) => Ok(Place { path }),
-            // Another one came first.
-            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Err(Error::AlreadyAttached {
-                path: root.path.clone(),
-            }),
-            Err(e) => Err(e).context(|| format!("making {}", path.display())),
+            let made = builder.recursive(true).mode(0o700).create(&path);
+            made.context(|| format!("making {}", path.display()))?;
         }
+        Err(Error::AlreadyAttached {
+            path: root.path.clone(),
+        })
     }
 
     /// All places of the system that nobody runs; [`Error::Running`] in the place of others.
@@ -205,72 +164,49 @@ impl Place {
 
     /// `None` if there is no such directory.
     fn claim(path: &Path) -> Result<Option<Self>> {
-        let what = || format!("claiming {}", path.display());
-        let Some(names) = unless_missing(names(path)).context(what)? else {
-            return Ok(None);
-        };
-        let path = path.to_owned();
-        let mine = mine();
-        let is_owner = |name: &&String| name.starts_with(OWNER) && **name != mine;
-        let others: Vec<&String> = names.iter().filter(is_owner).collect();
-        if others.iter().any(|name| lives(name)) {
-            return Err(Error::Running { path });
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                sleep(MOMENT);
+            }
+            match Self::lock(path) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                done => return done.context(|| format!("claiming {}", path.display())),
+            }
         }
-        // Of two that find it without an owner, one finds the old name gone.
-        match (names.contains(&mine), others.first()) {
-            (true, _) => {}
-            (false, None) => return Self::claim_ownerless(path),
-            (false, Some(dead)) => match fs::rename(path.join(dead), path.join(&mine)) {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::Running { path }),
-                Err(e) => return Err(e).context(what),
-            },
-        }
-        // One killed while it claimed may have left a second: nobody is to mistake it for ours.
-        for dead in others {
-            let _ = fs::remove_dir(path.join(dead));
-        }
-        Ok(Some(Place { path }))
+        Err(Error::Running {
+            path: path.to_owned(),
+        })
     }
 
-    /// Of those who come at the same time at most one has it.
-    fn claim_ownerless(path: PathBuf) -> Result<Option<Self>> {
-        let what = || format!("claiming {}", path.display());
-        // Somebody is removing it, or was killed over that: then it is empty.
-        match fs::remove_dir(&path) {
-            Ok(()) => return Ok(None),
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {}
-            Err(e) => return Err(e).context(what),
+    /// The same, if nobody has it now.
+    fn lock(path: &Path) -> io::Result<Option<Self>> {
+        let Some(directory) = unless_missing(File::open(path))? else {
+            return Ok(None);
+        };
+        let inode = directory.metadata()?.ino();
+        let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock);
+        let lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
+        // The one that had it may have removed it, and another one made it anew.
+        match unless_missing(fs::metadata(path))? {
+            None => Ok(None),
+            Some(now) if now.ino() != inode => Err(ErrorKind::WouldBlock.into()),
+            Some(_) => Ok(Some(Place {
+                path: path.to_owned(),
+                _lock: lock,
+            })),
         }
-        let mine = mine();
-        let names = fs::create_dir(path.join(&mine))
-            .and_then(|()| names(&path))
-            .context(what)?;
-        let mut others = names.iter().filter(|name| **name != mine);
-        if others.any(|name| name.starts_with(OWNER) && lives(name)) {
-            let _ = fs::remove_dir(path.join(&mine));
-            return Err(Error::Running { path });
-        }
-        Ok(Some(Place { path }))
     }
 
     /// Removes what is of no use to anybody: a policy ends with its cgroup, and its pins would
-    /// keep the programs.  Who has no right to look leaves it as it is.
+    /// keep the programs; one that was killed early may have pinned nothing.  Who has no right to
+    /// look leaves it as it is.
     pub fn sweep() {
         for path in directories().unwrap_or_default() {
-            let gone = |link: &OwnedFd| {
-                links::info(link.as_fd())
-                    .and_then(carrier::bound)
-                    .is_ok_and(|i| i.cgroup_id == 0)
-            };
-            match pinned(&path.join(LINK)) {
-                Ok(Some(link)) if gone(&link) => {}
-                _ => continue,
-            }
-            // A daemon that runs removes its own.
-            if let Ok(Some(place)) = Self::claim(&path) {
-                let _ = place.remove();
+            // A daemon that runs has its lock, and removes its own.
+            if let Ok(Some(place)) = Self::lock(&path) {
+                if matches!(place.link(), Ok(None)) {
+                    let _ = place.remove();
+                }
             }
         }
     }
@@ -330,7 +266,7 @@ impl Place {
                     .any(|(pinned, fd)| *pinned == name && fd.is_some())
             };
             for name in names(&self.path)? {
-                if !name.starts_with(OWNER) && !now(&name) {
+                if !now(&name) {
                     unless_missing(fs::remove_file(self.path.join(name)))?;
                 }
             }
@@ -345,18 +281,12 @@ impl Place {
     /// If one cannot be removed.
     pub fn remove(self) -> Result<()> {
         let removed = || -> io::Result<()> {
-            let (owners, pins): (Vec<_>, Vec<_>) = names(&self.path)?
-                .into_iter()
-                .partition(|name| name.starts_with(OWNER));
-            for name in pins {
+            for name in names(&self.path)? {
                 fs::remove_file(self.path.join(name))?;
             }
-            for name in owners {
-                fs::remove_dir(self.path.join(name))?;
-            }
-            for path in [&self.path, Path::new(DIRECTORY)] {
-                match fs::remove_dir(path) {
-                    // Somebody has made it his own, or removed it, or others are kept.
+            for path in [Some(self.path.as_path()), self.path.parent()] {
+                match path.map_or(Ok(()), fs::remove_dir) {
+                    // Others are kept.
                     Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => break,
                     Err(e) if e.kind() == ErrorKind::NotFound => {}
                     done => done?,
@@ -422,14 +352,37 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_lives_as_long_as_its_process() {
-        assert!(lives(&mine()));
-        let pid = std::process::id();
-        assert!(!lives(&format!("{OWNER}{pid}-1")), "it began later");
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let (pid, then) = (child.id(), began(child.id()).unwrap());
-        child.wait().unwrap();
-        assert!(!lives(&format!("{OWNER}{pid}-{then}")));
-        assert!(!lives("owner-x"));
+    fn a_place_is_had_by_one_until_he_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("places").join("1");
+        assert!(Place::claim(&path).unwrap().is_none());
+        fs::create_dir_all(&path).unwrap();
+        let mine = Place::claim(&path).unwrap().unwrap();
+        let refused = Place::claim(&path).err().unwrap();
+        assert_eq!(refused.code(), 8, "{refused}");
+        // Whoever holds it for a moment is waited for.
+        let others = std::thread::spawn(move || {
+            sleep(MOMENT * 2);
+            drop(mine);
+        });
+        let mine = Place::claim(&path).unwrap().unwrap();
+        others.join().unwrap();
+        mine.remove().unwrap();
+        assert!(!path.exists() && dir.path().exists());
+    }
+
+    /// What was removed and made anew while one waited is another place.
+    #[test]
+    fn a_directory_that_is_gone_is_no_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("places").join("1");
+        fs::create_dir_all(&path).unwrap();
+        // Nothing of ours was pinned, and it was killed.
+        let mine = Place::lock(&path).unwrap().unwrap();
+        fs::remove_dir(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let other = Place::lock(&path).unwrap().unwrap();
+        assert!(Place::lock(&path).is_err());
+        drop((mine, other));
     }
 }

@@ -12,7 +12,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use libbpf_rs::{AsRawLibbpf, Object, OpenObject, ProgramType};
 use libbpf_sys::{bpf_insn, bpf_prog_load_opts};
 
-use super::load::LOG_TAIL;
+use super::programs::LOG_TAIL;
 
 /// The licence of what is built in, as the object has it.
 const LICENSE: &str = "GPL";

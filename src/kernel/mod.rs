@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is asked of the kernel: BPF objects and links, cgroups, PSI, THP settings.
 
+pub mod assign;
 pub mod attached;
 pub mod btf;
 pub mod carrier;
@@ -15,9 +16,11 @@ pub mod load;
 pub mod named;
 pub mod neighbours;
 pub mod process;
+pub mod programs;
 pub mod psi;
 pub mod recorded;
 pub mod settings;
 mod split;
+pub mod takeover;
 pub mod thp;
 pub mod xattr;

@@ -19,9 +19,10 @@ mod skeleton {
 
 pub use skeleton::types::{
     bpf_mthp_flags as Flags, bpf_mthp_reason as ReasonNumber, mthp_abi as Abi,
-    mthp_assignment as Assignment, mthp_bind as Bind, mthp_decision as Decision,
-    mthp_event as Event, mthp_explained as Explained, mthp_load as Load, mthp_own as Own,
-    mthp_record as Record, mthp_rule as RuleNumber, mthp_tunables as Tunables, mthp_walk as Walk,
+    mthp_assignment as Assignment, mthp_bind as Bind, mthp_cgroup as Kept,
+    mthp_decision as Decision, mthp_event as Event, mthp_explained as Explained, mthp_load as Load,
+    mthp_own as Own, mthp_record as Record, mthp_rule as RuleNumber, mthp_tunables as Tunables,
+    mthp_walk as Walk,
 };
 
 /// The compiled object.

@@ -66,6 +66,11 @@ pub enum Line {
         address: String,
         text: String,
     },
+    /// The policy does not outlive the daemon, as it was to.
+    Unheld {
+        t_ms: u64,
+        text: String,
+    },
     /// Somebody has changed a setting that the policy narrows.
     Setting {
         t_ms: u64,
@@ -233,7 +238,8 @@ impl Line {
             }
             Line::Configured { text, .. }
             | Line::Override { text, .. }
-            | Line::Unserved { text, .. } => text.clone(),
+            | Line::Unserved { text, .. }
+            | Line::Unheld { text, .. } => text.clone(),
             Line::Setting {
                 file,
                 from,
@@ -261,6 +267,7 @@ impl Line {
             | Line::Configured { t_ms, .. }
             | Line::Override { t_ms, .. }
             | Line::Unserved { t_ms, .. }
+            | Line::Unheld { t_ms, .. }
             | Line::Setting { t_ms, .. }
             | Line::Kept { t_ms, .. }
             | Line::Detached { t_ms, .. } => *t_ms,
