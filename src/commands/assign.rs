@@ -128,7 +128,7 @@ impl Assigner {
         profiles::rules(&self.profiles).has(SCANS)
     }
 
-    /// What the programs are to for: whatever a later configuration may want.
+    /// What the programs are loaded for: whatever a later configuration may want.
     pub fn load(&self) -> Load {
         let any = Tunables {
             rules: self.rules.0,
