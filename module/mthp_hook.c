@@ -159,10 +159,13 @@ static enum bpf_mthp_reason mthp_fault_or_swapin(unsigned long caller)
 	return BPF_MTHP_FAULT;
 }
 
-/* Others than khugepaged ask its question to register an mm with it, which is for good. */
+/*
+ * Others ask khugepaged's question to register an mm with it, which is for good. They have an mm;
+ * so do kernel threads that fault for a process.
+ */
 static int mthp_khugepaged(void)
 {
-	return current->flags & PF_KTHREAD ? BPF_MTHP_KHUGEPAGED : 0;
+	return current->mm ? 0 : BPF_MTHP_KHUGEPAGED;
 }
 
 /* Why does @caller ask? 0: not for a policy. */
@@ -267,9 +270,10 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 	arch_ftrace_regs(fregs)->regs.cx = orders;
 }
 
+/* Permanent: a policy is not to be without effect because kernel.ftrace_enabled is 0. */
 static struct ftrace_ops mthp_ftrace = {
 	.func	= mthp_entered,
-	.flags	= FTRACE_OPS_FL_RECURSION,
+	.flags	= FTRACE_OPS_FL_RECURSION | FTRACE_OPS_FL_PERMANENT,
 };
 
 /*
@@ -325,8 +329,11 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 		WRITE_ONCE(mthp_deepest, cgrp->level);
 	if (!mthp_hooked) {
 		err = register_ftrace_function(&mthp_ftrace);
-		if (err)
+		if (err) {
+			pr_warn_ratelimited("%s() cannot be hooked (%d): is kernel.ftrace_enabled 0?\n",
+					    MTHP_FUNCTION, err);
 			goto unlock;
+		}
 		mthp_hooked = true;
 	}
 
@@ -510,15 +517,9 @@ static int mthp_init_types(struct btf *btf)
 	return 0;
 }
 
-static bool mthp_is_valid_access(int off, int size, enum bpf_access_type type,
-				 const struct bpf_prog *prog, struct bpf_insn_access_aux *info)
-{
-	return bpf_tracing_btf_ctx_access(off, size, type, prog, info);
-}
-
 static const struct bpf_verifier_ops mthp_verifier_ops = {
 	.get_func_proto		= bpf_base_func_proto,
-	.is_valid_access	= mthp_is_valid_access,
+	.is_valid_access	= bpf_tracing_btf_ctx_access,
 };
 
 static unsigned long mthp_choose_stub(struct cgroup *cgrp, struct cgroup *attached,
@@ -683,8 +684,15 @@ __bpf_kfunc s64 bpf_cgroup_spare_pages(struct cgroup *cgrp, bool by_nodes, u64 *
 
 __bpf_kfunc_end_defs();
 
+/* Newer kernels want trusted arguments of all. Without, a program could pass what is freed. */
+#ifndef KF_TRUSTED_ARGS
+#define KF_TRUSTED_ARGS 0
+#endif
+
 /* In the order of MTHP_KFUNC_IDS. */
-static const u32 mthp_kfunc_flags[] = { KF_SLEEPABLE, 0, KF_RCU, 0, KF_RCU };
+static const u32 mthp_kfunc_flags[] = {
+	KF_SLEEPABLE | KF_TRUSTED_ARGS, KF_TRUSTED_ARGS, KF_RCU, KF_RCU, KF_RCU,
+};
 static const u32 mthp_kfunc_ids[] = { MTHP_KFUNC_IDS };
 static_assert(ARRAY_SIZE(mthp_kfunc_flags) == ARRAY_SIZE(mthp_kfunc_ids));
 
