@@ -363,7 +363,9 @@ def _parser() -> argparse.ArgumentParser:
         help="contract, refused, cost, stress, or an end-to-end test program; without: all for the module",
     )
     one.add_argument("--mutants", nargs="*", metavar="NAME", help="break the module instead; without names: each rule")
-    one.add_argument("--soak", type=int, default=0, metavar="ROUNDS", help="everything at once on two processors instead")
+    one.add_argument(
+        "--soak", type=int, default=0, metavar="ROUNDS", help="everything at once on two processors instead"
+    )
     add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`make test-module MUTANTS=1`: changes to the module that each break a rule; a named test of the contract must notice."""
+"""`make mutants-module`: changes to the module that each break a rule; a named test of the contract must notice."""
 
 from dataclasses import dataclass
 
@@ -104,7 +104,12 @@ MUTANTS = (
         "return BPF_MTHP_KHUGEPAGED;",
         "registering_with_khugepaged_is_not_asked",
     ),
-    Mutant("second-policy", "\terr = -EEXIST;\n\tif (mthp_find(cgrp))", "\terr = -EEXIST;\n\tif (0)", "a_second_policy_is_refused"),
+    Mutant(
+        "second-policy",
+        "\terr = -EEXIST;\n\tif (mthp_find(cgrp))",
+        "\terr = -EEXIST;\n\tif (0)",
+        "a_second_policy_is_refused",
+    ),
     Mutant(
         "no-memory-needed",
         "if (!rcu_access_pointer(cgrp->subsys[memory_cgrp_id]))",
@@ -182,6 +187,8 @@ def run(kernel: Stock, names: tuple[str, ...] = ()) -> Suite:
             found.status is Status.FAILED,
             f"the test {found.status}; others: {others or 'passed'}",
         )
-        print(f"test-module: {suite.tests[-1].name}: {'caught' if not suite.tests[-1].detail else 'SURVIVED'}", flush=True)
+        print(
+            f"test-module: {suite.tests[-1].name}: {'caught' if not suite.tests[-1].detail else 'SURVIVED'}", flush=True
+        )
     suite.settle()
     return suite

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from lab import proc
 from lab.checks import moduleguest
@@ -34,7 +35,7 @@ def unknown_callers(source: str) -> str:
 
 def without_types(source: str) -> str:
     """The module as a build that skips type information would leave it."""
-    begin = source.index("asm(\".pushsection .BTF")
+    begin = source.index('asm(".pushsection .BTF')
     return source[:begin] + source[source.index(";", begin) + 1 :]
 
 
@@ -76,8 +77,8 @@ def another_build(raw: bytes) -> bytes:
 class Types:
     """BTF whose types can be changed in place."""
 
-    _REST = {1: 4, 3: 12, 14: 4, 17: 4}
-    _EACH = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
+    _REST: ClassVar = {1: 4, 3: 12, 14: 4, 17: 4}
+    _EACH: ClassVar = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}
 
     def __init__(self, raw: bytes) -> None:
         self.raw = bytearray(raw)

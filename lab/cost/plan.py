@@ -172,7 +172,7 @@ def holds() -> Plan:
 
 
 def module() -> Plan:
-    """What the module for stock kernels costs. It is asked before it is known what fits, so faults of 4 KiB ask, too."""
+    """The module for stock kernels. It is asked before it is known what fits, so faults of 4 KiB ask, too."""
     sibling = next(arm for arm in ARMS if arm.name == "sibling")
     arms = (NONE, sibling, EMPTY, DEFAULT)
     return Plan(tuple(replace(arm, places=(PLAIN[4],), sizes_kib=(4,)) for arm in arms))

@@ -506,6 +506,8 @@ impl Drop for Tenant {
 pub fn tenant(group: &str) -> Result<(), Failure> {
     write(Path::new(group).join("cgroup.procs"), "0")?;
     let region = Region::new(PMD)?;
+    // Advice registers the mm with khugepaged, if there is memory already.
+    region.touch(0);
     madvise(&region, PMD, libc::MADV_HUGEPAGE)?;
     (0..PMD).step_by(4 * KIB).for_each(|at| region.touch(at));
     println!("{}", region.start() as usize);
