@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`make mutants-module`: changes to the module that each break a rule; a named test of the contract must notice."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lab.checks import moduleguest
-from lab.checks.result import Status, Suite, Test
+from lab import programs, vm
+from lab.checks import guest, moduleguest, tap
+from lab.checks.result import Suite
 from lab.errors import Exit, LabError
 from lab.kernel import stockbuild
 from lab.kernel.stockbuild import Stock
 from lab.paths import REPO
 
 _SOURCE = REPO / "module" / "mthp_hook.c"
+_SCRIPT = REPO / "lab" / "checks" / "module-mutants.sh"
+_DIRECTORY = "/mutants"
+"""Of a guest."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,16 @@ class Mutant:
             raise LabError(Exit.PATCH, f"mutant {self.name}: stands {text.count(self.old)} times: {self.old!r}")
         return text.replace(self.old, self.new)
 
+
+_UNREG = """\
+		hash_del_rcu(&one->node);
+		spin_unlock_irq(&mthp_links_lock);
+		if (!--mthp_nr_links)
+			schedule_delayed_work(&mthp_unhook_work, HZ);
+	}
+	mutex_unlock(&mthp_mutex);
+	if (one) {
+"""
 
 MUTANTS = (
     Mutant(
@@ -147,6 +161,12 @@ MUTANTS = (
         "removing_the_cgroup_ends_the_link",
     ),
     Mutant(
+        "asked-after-the-end",
+        _UNREG,
+        _UNREG.replace("hash_del_rcu(&one->node);", ";").replace("if (one) {", "if (0) {"),
+        "a_closed_link_asks_nobody",
+    ),
+    Mutant(
         "ftrace-may-go",
         "FTRACE_OPS_FL_RECURSION | FTRACE_OPS_FL_PERMANENT",
         "FTRACE_OPS_FL_RECURSION",
@@ -170,25 +190,16 @@ MUTANTS = (
 
 
 def run(kernel: Stock, names: tuple[str, ...] = ()) -> Suite:
-    """Each of them on that kernel. The contract as such must hold there."""
-    suite = Suite(f"module/mutants-{kernel.name}")
+    """Each of them on that kernel, one after the other in one guest: lab/checks/module-mutants.sh. The contract as such
+    must hold there."""
     text = _SOURCE.read_text()
-    for mutant in MUTANTS:
-        if kernel.name not in mutant.kernels or (names and mutant.name not in names):
-            continue
-        module = stockbuild.build_module(kernel, "mutant", source=mutant.source(text))
-        seen = moduleguest.contract(kernel, module, "mutant")
-        suite.seconds += seen.seconds
-        ended = {test.name: test for test in seen.tests}
-        found = ended.get(mutant.test, Test(mutant.test, Status.SKIPPED, "did not run"))
-        others = ", ".join(f"{test.name} {test.status}" for test in seen.tests if test.status is not Status.PASSED)
-        suite.check(
-            f"{mutant.name}: {mutant.test}",
-            found.status is Status.FAILED,
-            f"the test {found.status}; others: {others or 'passed'}",
-        )
-        print(
-            f"test-module: {suite.tests[-1].name}: {'caught' if not suite.tests[-1].detail else 'SURVIVED'}", flush=True
-        )
-    suite.settle()
-    return suite
+    chosen = [one for one in MUTANTS if kernel.name in one.kernels and (not names or one.name in names)]
+    built = {}
+    for mutant in chosen:
+        module = stockbuild.build_module(kernel, f"mutant-{mutant.name}", source=mutant.source(text))
+        built[f"{_DIRECTORY}/{mutant.name}.ko"] = module
+    hook = programs.package("lab-hook")
+    words = [str(hook), _DIRECTORY, *(f"{one.name}:{one.test}" for one in chosen)]
+    job = moduleguest.bare(kernel, "mutants", ["/bin/sh", f"/{_SCRIPT.name}", *words], hook)
+    job = replace(job, files={f"/{_SCRIPT.name}": _SCRIPT, **built})
+    return guest.judge(f"module/mutants-{kernel.name}", vm.run(moduleguest.loaded(kernel, job)), tap.parse)

@@ -136,6 +136,10 @@ def build_module(kernel: Stock, variant: str = "", *, source: str | None = None,
             shutil.copy2(REPO / "module" / one, directory / one)
         if source is not None:
             (directory / "mthp_hook.c").write_text(source)
+            # The types are those of the kernel: made once.
+            for one in ("mkbtf", "mthp_hook.btf", "mthp_btf.h"):
+                if (made := kernel.root / "src/mthp" / one).exists():
+                    shutil.copy2(made, directory / one)
         if btf:
             (directory / "given.btf").write_bytes(btf)
         # objtool reads /proc/self; the rest of the host's stays outside.

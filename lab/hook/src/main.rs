@@ -29,7 +29,7 @@ use lab_guest::results::Results;
 use plan::Plan;
 
 const USAGE: &str =
-    "usage: lab-hook PLAN.json | contract | stress ROUNDS MODULE.ko (in the lab's guest)";
+    "usage: lab-hook PLAN.json | contract [TEST] | stress ROUNDS MODULE.ko (in the lab's guest)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     let done = match words[..] {
         [groups::BALLAST, mib] => groups::ballast(mib),
         [lives::LIFE, kind] => lives::live(kind),
-        [contract::CONTRACT] => contract::run(),
+        [contract::CONTRACT] => contract::run(None),
+        [contract::CONTRACT, name] => contract::run(Some(name)),
         [contract::TENANT, group] => contract::tenant(group),
         [stress::STRESS, rounds, module] => stress::run(rounds, module),
         [stress::BUSY, kind, group] => stress::busy(kind, group),
