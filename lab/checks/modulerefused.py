@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the module's build, its load and the kernel refuse: each provoked once, and what is said then."""
 
+import os
+import shutil
 import struct
 import subprocess
 import time
@@ -141,6 +143,28 @@ def doctored(raw: bytes) -> dict[str, bytes]:
     return changed
 
 
+def _types_made_anew(kernel: Stock) -> tuple[bool, str]:
+    """Makes the types for one kernel after another in one directory, where files of the packages are older than what was
+    made last; whether they are the same as on their own."""
+    directory = _OUT / "anew"
+    directory.mkdir(parents=True, exist_ok=True)
+    for one in ("Makefile", "mkbtf.c"):
+        shutil.copy2(REPO / "module" / one, directory / one)
+
+    def make(btf: Path) -> bytes:
+        log = BUILD / "log" / "module-refused.log"
+        argv = ["make", "-C", str(directory), "HOSTCC=cc", f"BTF={btf}", "mthp_btf.h"]
+        proc.run(argv, log=log, what="making the types of the module", env=proc.outside_make())
+        return (directory / "mthp_hook.btf").read_bytes()
+
+    given = directory / "another.btf"
+    given.write_bytes(another_build(types_of(stockbuild.vmlinux(kernel))))
+    first = make(stockbuild.vmlinux(kernel))
+    os.utime(given, (0, 0))
+    second = make(given)
+    return first != second, "they are those of the kernel before"
+
+
 def at_build(kernels: Sequence[Stock], series: Kernel) -> Suite:
     """What mkbtf refuses, on the host: it reads the kernel's types before anything is compiled."""
     suite = Suite("module/refused-build")
@@ -166,6 +190,7 @@ def at_build(kernels: Sequence[Stock], series: Kernel) -> Suite:
             wanted = f"no {_FUNCTION}" if what == "is gone" else f"this kernel has another {_FUNCTION}()"
             refuses(f"{kernel.name}: a kernel whose function {what}", content, wanted)
         refuses(f"{kernel.name}: types that are cut off", raw[: len(raw) // 2], "the BTF is cut off")
+        suite.check(f"{kernel.name}: the types are those of the kernel named last", *_types_made_anew(kernel))
     refuses("what is no BTF", b"no BTF", "is no BTF")
     refuses("a kernel with the series", types_of(series.vmlinux), "this kernel has the hook itself")
     suite.seconds = time.monotonic() - begin
