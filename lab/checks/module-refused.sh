@@ -51,7 +51,19 @@ is "... by mthp_ext, too" lacks reasons
 is "... which is no reason not to run" support 0 'module mthp_hook .*'
 rmmod mthp_hook
 
-insmod "$D/usual/mthp_hook.ko"
+echo always >/sys/kernel/mm/transparent_hugepage/enabled
+tried() { # CODE FILE PATTERN
+	/try.sh "$M" "$2" >$LOG 2>&1; code=$?
+	cat $LOG; [ $code = "$1" ] && grep -qE "$3" $LOG && [ -z "$(ls -d /sys/fs/cgroup/mthp_try.* 2>/dev/null)" ]
+}
+is "a module that narrows nothing is found out" tried 1 "$D/blind/mthp_hook.ko" 'huge pages come although the policy forbids them'
+is "... and unloaded" support 5 none
+is "... and nothing is attached" nothing
+echo never >/sys/kernel/mm/transparent_hugepage/enabled
+is "where there are no huge pages none can be tried" tried 2 "$D/usual/mthp_hook.ko" 'enabled is not always'
+echo always >/sys/kernel/mm/transparent_hugepage/enabled
+is "the module works" tried 0 "$D/usual/mthp_hook.ko" 'it works'
+
 is "the module is the carrier" support 0 'module mthp_hook .*'
 is "a second load is refused" refused "$D/usual/mthp_hook.ko" 'File exists'
 is "... and the first stays" support 0 'module mthp_hook .*'

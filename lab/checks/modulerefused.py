@@ -41,6 +41,11 @@ def without_types(source: str) -> str:
     return source[:begin] + source[source.index(";", begin) + 1 :]
 
 
+def blind(source: str) -> str:
+    """The module as it would be on a kernel that does not look at what it is given."""
+    return source.replace("->regs.cx = orders;", "->regs.cx |= orders;")
+
+
 def in_guest(kernel: Stock, module: Path) -> Suite:
     """lab/checks/module-refused.sh, with modules for it."""
     source = (REPO / "module" / "mthp_hook.c").read_text()
@@ -50,9 +55,11 @@ def in_guest(kernel: Stock, module: Path) -> Suite:
         "other": build(kernel, "other", btf=another_build(types_of(stockbuild.vmlinux(kernel)))),
         "without": build(kernel, "without", source=without_types(source)),
         "namesake": build(kernel, "namesake", source=_NAMESAKE),
+        "blind": build(kernel, "blind", source=blind(source)),
         "unknown": build(kernel, "unknown", source=unknown_callers(source)),
     }
     files = {f"{_DIRECTORY}/{name}/{path.name}": path for name, path in modules.items()}
+    files["/try.sh"] = REPO / "module" / "try.sh"
     path = REPO / "lab" / "checks" / "module-refused.sh"
     return moduleguest.script(kernel, "refused", path, [_DIRECTORY], files)
 
@@ -144,8 +151,8 @@ def doctored(raw: bytes) -> dict[str, bytes]:
 
 
 def _types_made_anew(kernel: Stock) -> tuple[bool, str]:
-    """Makes the types for one kernel after another in one directory, where files of the packages are older than what was
-    made last; whether they are the same as on their own."""
+    """Makes the types for one kernel after another in one directory, by files that are older than what was made first;
+    whether they differ."""
     directory = _OUT / "anew"
     directory.mkdir(parents=True, exist_ok=True)
     for one in ("Makefile", "mkbtf.c"):
@@ -190,7 +197,8 @@ def at_build(kernels: Sequence[Stock], series: Kernel) -> Suite:
             wanted = f"no {_FUNCTION}" if what == "is gone" else f"this kernel has another {_FUNCTION}()"
             refuses(f"{kernel.name}: a kernel whose function {what}", content, wanted)
         refuses(f"{kernel.name}: types that are cut off", raw[: len(raw) // 2], "the BTF is cut off")
-        suite.check(f"{kernel.name}: the types are those of the kernel named last", *_types_made_anew(kernel))
+        name = f"{kernel.name}: the types are those of the kernel named last"
+        suite.check(name, *_types_made_anew(kernel))
     refuses("what is no BTF", b"no BTF", "is no BTF")
     refuses("a kernel with the series", types_of(series.vmlinux), "this kernel has the hook itself")
     suite.seconds = time.monotonic() - begin
