@@ -108,15 +108,11 @@ static bool mthp_hooked;
  */
 static int mthp_deepest __read_mostly;
 
-/* Functions that ask in order to swap in, as far as the compiler left them. Constant after init. */
+/* Code that asks in order to swap in. Constant after init. */
 static struct {
-	const char *name;
 	unsigned long start, size;
-} mthp_swapin[] __ro_after_init = {
-	{ "do_swap_page" },
-	{ "alloc_swap_folio" },
-	{ "thp_swapin_suitable_orders" },
-};
+} mthp_swapin[3] __ro_after_init;
+static int mthp_nr_swapin __ro_after_init;
 
 static bool mthp_tells_swapin __ro_after_init;
 module_param_named(swapin, mthp_tells_swapin, bool, 0444);
@@ -153,7 +149,7 @@ static enum bpf_mthp_reason mthp_fault_or_swapin(unsigned long caller)
 {
 	int i;
 
-	for (i = 0; i < ARRAY_SIZE(mthp_swapin); i++)
+	for (i = 0; i < mthp_nr_swapin; i++)
 		if (caller - mthp_swapin[i].start < mthp_swapin[i].size)
 			return BPF_MTHP_SWAPIN;
 	return BPF_MTHP_FAULT;
@@ -228,7 +224,10 @@ static unsigned long mthp_ask(struct cgroup *cgrp, enum bpf_mthp_reason reason, 
 	return orders;
 }
 
-/* Called by ftrace, on entry to the function and with preemption off. */
+/*
+ * Called by ftrace on entry to the function. Nothing that is called here comes to that function
+ * again, nor do interrupts.
+ */
 static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_ops *ops,
 			 struct ftrace_regs *fregs)
 {
@@ -270,10 +269,13 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 	arch_ftrace_regs(fregs)->regs.cx = orders;
 }
 
-/* Permanent: a policy is not to be without effect because kernel.ftrace_enabled is 0. */
+/*
+ * Permanent: a policy is not to be without effect because kernel.ftrace_enabled is 0. Without
+ * FTRACE_OPS_FL_RECURSION, which would cost some 50 instructions: see mthp_entered().
+ */
 static struct ftrace_ops mthp_ftrace = {
 	.func	= mthp_entered,
-	.flags	= FTRACE_OPS_FL_RECURSION | FTRACE_OPS_FL_PERMANENT,
+	.flags	= FTRACE_OPS_FL_PERMANENT,
 };
 
 /*
@@ -738,14 +740,21 @@ static bool __init mthp_find_code(const char *name, unsigned long *start, unsign
 	return true;
 }
 
+/* As far as the compiler left them. */
+static const char * const mthp_swapin_names[] __initconst = {
+	"do_swap_page", "alloc_swap_folio", "thp_swapin_suitable_orders",
+};
+static_assert(ARRAY_SIZE(mthp_swapin_names) == ARRAY_SIZE(mthp_swapin));
+
 static int __init mthp_init(void)
 {
 	int err, i;
 
-	for (i = 0; i < ARRAY_SIZE(mthp_swapin); i++)
-		if (mthp_find_code(mthp_swapin[i].name, &mthp_swapin[i].start,
-				   &mthp_swapin[i].size))
-			mthp_tells_swapin = true;
+	for (i = 0; i < ARRAY_SIZE(mthp_swapin_names); i++)
+		if (mthp_find_code(mthp_swapin_names[i], &mthp_swapin[mthp_nr_swapin].start,
+				   &mthp_swapin[mthp_nr_swapin].size))
+			mthp_nr_swapin++;
+	mthp_tells_swapin = mthp_nr_swapin;
 	if (!mthp_tells_swapin)
 		pr_warn("swap-in cannot be told from other page faults: policies take it for those\n");
 

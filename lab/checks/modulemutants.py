@@ -168,8 +168,8 @@ MUTANTS = (
     ),
     Mutant(
         "ftrace-may-go",
-        "FTRACE_OPS_FL_RECURSION | FTRACE_OPS_FL_PERMANENT",
-        "FTRACE_OPS_FL_RECURSION",
+        ".flags\t= FTRACE_OPS_FL_PERMANENT,",
+        ".flags\t= 0,",
         "ftrace_stays_on_while_attached",
         # Later kernels have no such switch any more.
         ("6.12",),

@@ -31,7 +31,7 @@ _FUNCTION = "__thp_vma_allowable_orders"
 def unknown_callers(source: str) -> str:
     """The module for a kernel that swaps in by functions of other names."""
     for name in ("do_swap_page", "alloc_swap_folio", "thp_swapin_suitable_orders"):
-        source = source.replace(f'{{ "{name}" }}', f'{{ "mthp_no_{name}" }}')
+        source = source.replace(f'"{name}"', f'"mthp_no_{name}"')
     return source
 
 
