@@ -198,14 +198,25 @@ static struct mthp_link *mthp_find(struct cgroup *cgrp)
 	return NULL;
 }
 
+/* The reason to ask policies about what is forbidden by nothing else; 0: they are not asked. */
+static int mthp_question(struct vm_area_struct *vma, vm_flags_t vm_flags, unsigned long tva,
+			 unsigned long caller)
+{
+	int reason = mthp_reason(tva, caller);
+
+	return reason && !mthp_is_forbidden(vma, vm_flags, reason) ? reason : 0;
+}
+
 /*
  * Ask every policy from the root down to @cgrp, under RCU. Descendants hold no copies of the
- * pointer: a new cgroup is bound by its ancestors from the first moment.
+ * pointer: a new cgroup is bound by its ancestors from the first moment. What is asked is looked
+ * at when there is a policy, so that where there is none little is done.
  */
-static unsigned long mthp_ask(struct cgroup *cgrp, enum bpf_mthp_reason reason, u64 flags,
-			      unsigned long orders)
+static unsigned long mthp_ask(struct cgroup *cgrp, struct vm_area_struct *vma, vm_flags_t vm_flags,
+			      unsigned long tva, unsigned long caller, unsigned long orders)
 {
-	int level, last = min(cgrp->level, READ_ONCE(mthp_deepest));
+	int level, last = min(cgrp->level, READ_ONCE(mthp_deepest)), reason = 0;
+	u64 flags = vm_flags & VM_HUGEPAGE ? BPF_MTHP_ADVISED : 0;
 	struct cgroup *attached;
 	struct mthp_link *one;
 	unsigned long answer;
@@ -215,6 +226,11 @@ static unsigned long mthp_ask(struct cgroup *cgrp, enum bpf_mthp_reason reason, 
 		one = mthp_find(attached);
 		if (!one)
 			continue;
+		if (!reason) {
+			reason = mthp_question(vma, vm_flags, tva, caller);
+			if (!reason)
+				break;
+		}
 		answer = rcu_dereference(one->ops)->mthp_choose(cgrp, attached, reason, flags,
 								orders);
 		if (unlikely(answer & ~orders))
@@ -238,14 +254,10 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 	struct task_struct *owner;
 	struct cgroup *cgrp;
 	bool listed;
-	int reason;
 
 	/* Nobody is asked about other memory, or about what the function refuses anyway. */
 	orders &= THP_ORDERS_ALL_ANON;
 	if (!orders || !vma_is_anonymous(vma) || !vma->vm_mm)
-		return;
-	reason = mthp_reason(tva, caller);
-	if (!reason || mthp_is_forbidden(vma, vm_flags, reason))
 		return;
 
 	/* Keeps the owner, its cgroup and those above it, the links, the ops and their programs. */
@@ -260,11 +272,10 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 	smp_rmb();
 	/* As for memcg, an mm whose owner is gone belongs to the root. */
 	cgrp = owner ? task_dfl_cgroup(owner) : &cgrp_dfl_root.cgrp;
-	if (unlikely(!listed && cgrp == &cgrp_dfl_root.cgrp))
+	if (likely(listed || cgrp != &cgrp_dfl_root.cgrp))
+		orders = mthp_ask(cgrp, vma, vm_flags, tva, caller, orders);
+	else if (mthp_question(vma, vm_flags, tva, caller))
 		orders = 0;
-	else
-		orders = mthp_ask(cgrp, reason, vm_flags & VM_HUGEPAGE ? BPF_MTHP_ADVISED : 0,
-				  orders);
 	rcu_read_unlock();
 	arch_ftrace_regs(fregs)->regs.cx = orders;
 }

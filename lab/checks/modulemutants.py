@@ -87,7 +87,7 @@ MUTANTS = (
         "each_policy_is_asked_about_what_those_above_left",
     ),
     Mutant("answer-replaces", "\t\torders &= answer;\n", "\t\torders = answer;\n", "an_answer_only_narrows"),
-    Mutant("dropped-not-counted", "\t\t\tmthp_dropped++;\n", "\t\t\t;\n", "what_was_not_offered_is_counted"),
+    Mutant("dropped-not-counted", "mthp_dropped++;", "mthp_dropped += 0;", "what_was_not_offered_is_counted"),
     Mutant(
         "asks-for-shmem",
         "if (!orders || !vma_is_anonymous(vma) || !vma->vm_mm)",
@@ -96,8 +96,8 @@ MUTANTS = (
     ),
     Mutant(
         "asks-what-is-forbidden",
-        "if (!reason || mthp_is_forbidden(vma, vm_flags, reason))",
-        "if (!reason)",
+        "return reason && !mthp_is_forbidden(vma, vm_flags, reason) ? reason : 0;",
+        "return reason && !mthp_is_forbidden(vma, vm_flags, reason) ? reason : reason;",
         "what_prctl_forbids_is_not_asked",
     ),
     Mutant(
