@@ -34,7 +34,7 @@ export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNE
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-module soak-module mutants-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -58,8 +58,14 @@ test-debug: ## the kernel selftests and a short soak on the kernel for debugging
 test-systemd: ## the unit under systemd as PID 1, in a VM: start, watchdog, reload, stop, sandbox
 	@$(LAB) test-systemd
 
-test-module: ## the module on the stock kernels of Debian 13, in VMs: build, load, end-to-end tests
-	@$(LAB) test-module
+test-module: ## the module on the stock kernels of Debian 13, in VMs: contract, refusals, cost, end-to-end tests (KERNEL=newest TEST=contract)
+	@$(LAB) test-module $(if $(KERNEL),--kernel '$(KERNEL)') $(if $(TEST),--only '$(TEST)')
+
+soak-module: ## the module with everything at once on two processors of the stock kernels (ROUNDS=10000 KERNEL=newest)
+	@$(LAB) test-module $(if $(KERNEL),--kernel '$(KERNEL)') --soak '$(or $(ROUNDS),10000)'
+
+mutants-module: ## break each rule of the module once; a named test of the contract must notice (MUTANT=leaf-first KERNEL=6.12)
+	@$(LAB) test-module $(if $(KERNEL),--kernel '$(KERNEL)') --mutants $(MUTANT)
 
 test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
 	@$(LAB) test-deb

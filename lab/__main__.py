@@ -131,7 +131,12 @@ def _systemd(_: argparse.Namespace) -> int:
 def _module(args: argparse.Namespace) -> int:
     from lab.checks import module
 
-    return module.run(tuple(args.kernel or module.KERNELS), tuple(args.only or module.TESTS))
+    kernels = tuple(args.kernel or module.KERNELS)
+    if args.mutants is not None:
+        return module.mutants(kernels, tuple(args.mutants))
+    if args.soak:
+        return module.soak(kernels, args.soak)
+    return module.run(kernels, tuple(args.only or module.TESTS))
 
 
 def _deb(_: argparse.Namespace) -> int:
@@ -364,7 +369,14 @@ def _parser() -> argparse.ArgumentParser:
     one = add("test-module", _module, "the module for stock kernels, and end-to-end tests on it")
     one.add_argument("--kernel", action="append", choices=("6.12", "newest"), help="default: both")
     one.add_argument(
-        "--only", action="append", metavar="PROGRAM", help="an end-to-end test; without: all for the module"
+        "--only",
+        action="append",
+        metavar="TEST",
+        help="contract, refused, cost, stress, or an end-to-end test program; without: all for the module",
+    )
+    one.add_argument("--mutants", nargs="*", metavar="NAME", help="break the module instead; without names: each rule")
+    one.add_argument(
+        "--soak", type=int, default=0, metavar="ROUNDS", help="everything at once on two processors instead"
     )
     add("oci", _oci, "an image of the Debian package, as an OCI archive")
     add("test-kubernetes", _test_kubernetes, "manifests by schema and rules; the image under containerd in a guest")

@@ -108,15 +108,11 @@ static bool mthp_hooked;
  */
 static int mthp_deepest __read_mostly;
 
-/* Functions that ask in order to swap in, as far as the compiler left them. Constant after init. */
+/* Code that asks in order to swap in. Constant after init. */
 static struct {
-	const char *name;
 	unsigned long start, size;
-} mthp_swapin[] __ro_after_init = {
-	{ "do_swap_page" },
-	{ "alloc_swap_folio" },
-	{ "thp_swapin_suitable_orders" },
-};
+} mthp_swapin[3] __ro_after_init;
+static int mthp_nr_swapin __ro_after_init;
 
 static bool mthp_tells_swapin __ro_after_init;
 module_param_named(swapin, mthp_tells_swapin, bool, 0444);
@@ -153,16 +149,19 @@ static enum bpf_mthp_reason mthp_fault_or_swapin(unsigned long caller)
 {
 	int i;
 
-	for (i = 0; i < ARRAY_SIZE(mthp_swapin); i++)
+	for (i = 0; i < mthp_nr_swapin; i++)
 		if (caller - mthp_swapin[i].start < mthp_swapin[i].size)
 			return BPF_MTHP_SWAPIN;
 	return BPF_MTHP_FAULT;
 }
 
-/* Others than khugepaged ask its question to register an mm with it, which is for good. */
+/*
+ * Others ask khugepaged's question to register an mm with it, which is for good. They have an mm;
+ * so do kernel threads that fault for a process.
+ */
 static int mthp_khugepaged(void)
 {
-	return current->flags & PF_KTHREAD ? BPF_MTHP_KHUGEPAGED : 0;
+	return current->mm ? 0 : BPF_MTHP_KHUGEPAGED;
 }
 
 /* Why does @caller ask? 0: not for a policy. */
@@ -199,14 +198,25 @@ static struct mthp_link *mthp_find(struct cgroup *cgrp)
 	return NULL;
 }
 
+/* The reason to ask policies about what is forbidden by nothing else; 0: they are not asked. */
+static int mthp_question(struct vm_area_struct *vma, vm_flags_t vm_flags, unsigned long tva,
+			 unsigned long caller)
+{
+	int reason = mthp_reason(tva, caller);
+
+	return reason && !mthp_is_forbidden(vma, vm_flags, reason) ? reason : 0;
+}
+
 /*
  * Ask every policy from the root down to @cgrp, under RCU. Descendants hold no copies of the
- * pointer: a new cgroup is bound by its ancestors from the first moment.
+ * pointer: a new cgroup is bound by its ancestors from the first moment. What is asked is looked
+ * at when there is a policy, so that where there is none little is done.
  */
-static unsigned long mthp_ask(struct cgroup *cgrp, enum bpf_mthp_reason reason, u64 flags,
-			      unsigned long orders)
+static unsigned long mthp_ask(struct cgroup *cgrp, struct vm_area_struct *vma, vm_flags_t vm_flags,
+			      unsigned long tva, unsigned long caller, unsigned long orders)
 {
-	int level, last = min(cgrp->level, READ_ONCE(mthp_deepest));
+	int level, last = min(cgrp->level, READ_ONCE(mthp_deepest)), reason = 0;
+	u64 flags = vm_flags & VM_HUGEPAGE ? BPF_MTHP_ADVISED : 0;
 	struct cgroup *attached;
 	struct mthp_link *one;
 	unsigned long answer;
@@ -216,6 +226,11 @@ static unsigned long mthp_ask(struct cgroup *cgrp, enum bpf_mthp_reason reason, 
 		one = mthp_find(attached);
 		if (!one)
 			continue;
+		if (!reason) {
+			reason = mthp_question(vma, vm_flags, tva, caller);
+			if (!reason)
+				break;
+		}
 		answer = rcu_dereference(one->ops)->mthp_choose(cgrp, attached, reason, flags,
 								orders);
 		if (unlikely(answer & ~orders))
@@ -225,7 +240,10 @@ static unsigned long mthp_ask(struct cgroup *cgrp, enum bpf_mthp_reason reason, 
 	return orders;
 }
 
-/* Called by ftrace, on entry to the function and with preemption off. */
+/*
+ * Called by ftrace on entry to the function. Nothing that is called here comes to that function
+ * again, nor do interrupts.
+ */
 static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_ops *ops,
 			 struct ftrace_regs *fregs)
 {
@@ -236,14 +254,10 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 	struct task_struct *owner;
 	struct cgroup *cgrp;
 	bool listed;
-	int reason;
 
 	/* Nobody is asked about other memory, or about what the function refuses anyway. */
 	orders &= THP_ORDERS_ALL_ANON;
 	if (!orders || !vma_is_anonymous(vma) || !vma->vm_mm)
-		return;
-	reason = mthp_reason(tva, caller);
-	if (!reason || mthp_is_forbidden(vma, vm_flags, reason))
 		return;
 
 	/* Keeps the owner, its cgroup and those above it, the links, the ops and their programs. */
@@ -258,18 +272,21 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 	smp_rmb();
 	/* As for memcg, an mm whose owner is gone belongs to the root. */
 	cgrp = owner ? task_dfl_cgroup(owner) : &cgrp_dfl_root.cgrp;
-	if (unlikely(!listed && cgrp == &cgrp_dfl_root.cgrp))
+	if (likely(listed || cgrp != &cgrp_dfl_root.cgrp))
+		orders = mthp_ask(cgrp, vma, vm_flags, tva, caller, orders);
+	else if (mthp_question(vma, vm_flags, tva, caller))
 		orders = 0;
-	else
-		orders = mthp_ask(cgrp, reason, vm_flags & VM_HUGEPAGE ? BPF_MTHP_ADVISED : 0,
-				  orders);
 	rcu_read_unlock();
 	arch_ftrace_regs(fregs)->regs.cx = orders;
 }
 
+/*
+ * Permanent: a policy is not to be without effect because kernel.ftrace_enabled is 0. Without
+ * FTRACE_OPS_FL_RECURSION, which would cost some 50 instructions: see mthp_entered().
+ */
 static struct ftrace_ops mthp_ftrace = {
 	.func	= mthp_entered,
-	.flags	= FTRACE_OPS_FL_RECURSION,
+	.flags	= FTRACE_OPS_FL_PERMANENT,
 };
 
 /*
@@ -325,8 +342,11 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 		WRITE_ONCE(mthp_deepest, cgrp->level);
 	if (!mthp_hooked) {
 		err = register_ftrace_function(&mthp_ftrace);
-		if (err)
+		if (err) {
+			pr_warn_ratelimited("%s() cannot be hooked (%d): is kernel.ftrace_enabled 0?\n",
+					    MTHP_FUNCTION, err);
 			goto unlock;
+		}
 		mthp_hooked = true;
 	}
 
@@ -510,15 +530,9 @@ static int mthp_init_types(struct btf *btf)
 	return 0;
 }
 
-static bool mthp_is_valid_access(int off, int size, enum bpf_access_type type,
-				 const struct bpf_prog *prog, struct bpf_insn_access_aux *info)
-{
-	return bpf_tracing_btf_ctx_access(off, size, type, prog, info);
-}
-
 static const struct bpf_verifier_ops mthp_verifier_ops = {
 	.get_func_proto		= bpf_base_func_proto,
-	.is_valid_access	= mthp_is_valid_access,
+	.is_valid_access	= bpf_tracing_btf_ctx_access,
 };
 
 static unsigned long mthp_choose_stub(struct cgroup *cgrp, struct cgroup *attached,
@@ -683,8 +697,15 @@ __bpf_kfunc s64 bpf_cgroup_spare_pages(struct cgroup *cgrp, bool by_nodes, u64 *
 
 __bpf_kfunc_end_defs();
 
+/* Newer kernels want trusted arguments of all. Without, a program could pass what is freed. */
+#ifndef KF_TRUSTED_ARGS
+#define KF_TRUSTED_ARGS 0
+#endif
+
 /* In the order of MTHP_KFUNC_IDS. */
-static const u32 mthp_kfunc_flags[] = { KF_SLEEPABLE, 0, KF_RCU, 0, KF_RCU };
+static const u32 mthp_kfunc_flags[] = {
+	KF_SLEEPABLE | KF_TRUSTED_ARGS, KF_TRUSTED_ARGS, KF_RCU, KF_RCU, KF_RCU,
+};
 static const u32 mthp_kfunc_ids[] = { MTHP_KFUNC_IDS };
 static_assert(ARRAY_SIZE(mthp_kfunc_flags) == ARRAY_SIZE(mthp_kfunc_ids));
 
@@ -730,14 +751,21 @@ static bool __init mthp_find_code(const char *name, unsigned long *start, unsign
 	return true;
 }
 
+/* As far as the compiler left them. */
+static const char * const mthp_swapin_names[] __initconst = {
+	"do_swap_page", "alloc_swap_folio", "thp_swapin_suitable_orders",
+};
+static_assert(ARRAY_SIZE(mthp_swapin_names) == ARRAY_SIZE(mthp_swapin));
+
 static int __init mthp_init(void)
 {
 	int err, i;
 
-	for (i = 0; i < ARRAY_SIZE(mthp_swapin); i++)
-		if (mthp_find_code(mthp_swapin[i].name, &mthp_swapin[i].start,
-				   &mthp_swapin[i].size))
-			mthp_tells_swapin = true;
+	for (i = 0; i < ARRAY_SIZE(mthp_swapin_names); i++)
+		if (mthp_find_code(mthp_swapin_names[i], &mthp_swapin[mthp_nr_swapin].start,
+				   &mthp_swapin[mthp_nr_swapin].size))
+			mthp_nr_swapin++;
+	mthp_tells_swapin = mthp_nr_swapin;
 	if (!mthp_tells_swapin)
 		pr_warn("swap-in cannot be told from other page faults: policies take it for those\n");
 

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`make test-module`: the module on unmodified kernels of Debian 13, and the end-to-end tests on it."""
 
-import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab import programs, setup, vm
-from lab.checks import guest, host, libtest, tap
+from lab.checks import guest, host, libtest, modulecost, moduleguest, modulemutants, modulerefused, tap
 from lab.checks.result import Status, Suite, Test
 from lab.errors import Exit
-from lab.kernel import stockbuild
+from lab.kernel import build, stockbuild
 from lab.kernel.stockbuild import Stock
-from lab.paths import BUILD, REPO
+from lab.paths import REPO
 from lab.vm import Mode
 
 KERNELS = ("6.12", "newest")
-STRESS = "stress"
-TESTS = ("e2e_masks", "e2e_lifetime", "e2e_keep", STRESS)
-"""The end-to-end tests that run on the module, and lab/checks/module.sh."""
+CONTRACT, REFUSED, COST, STRESS = "contract", "refused", "cost", "stress"
+TESTS = (CONTRACT, REFUSED, "e2e_masks", "e2e_lifetime", "e2e_keep", COST, STRESS)
+"""What runs on each kernel: the contract of the hook, what is refused, end-to-end tests, cost, and policies that come
+and go (lab/checks/module.sh)."""
 _ROUNDS = 12
-"""Rounds of it."""
-_MODULES = "/lib/modules"
-"""Where a guest has them."""
+"""Rounds of that."""
+_SETUP_S, _ROUND_S = 300.0, 2.0
+"""Wall-clock seconds that the soak may take to begin, and for each round."""
 
 
 @dataclass(frozen=True)
@@ -62,64 +63,94 @@ def _except(suite: Suite, kernel: Stock, program: str) -> None:
     suite.tests[:] = judged
 
 
-def _on(kernel: Stock, module: Path, job: vm.Job) -> vm.Job:
-    """The job on a stock kernel, after the module was loaded, and swap's device."""
-    binary = programs.mthp_ext()
-    needed = stockbuild.with_dependencies(kernel, "zram", BUILD / "stock-modules" / kernel.release)
-    paths = [f"{_MODULES}/{path.name}" for path in (*needed, module)]
-    script = "".join(f"insmod {path} || exit 90; " for path in paths) + "exec " + shlex.join(job.argv)
-    return replace(
-        job,
-        argv=["/bin/sh", "-c", script],
-        programs=[*job.programs, binary],
-        files={**job.files, **dict(zip(paths, (*needed, module), strict=True))},
-        env={**job.env, "MTHP_EXT_BIN": str(binary)},
-    )
-
-
 def _program(kernel: Stock, module: Path, test: host.RustTest) -> Suite:
     """An end-to-end test program."""
     name = f"{test.name}-{kernel.name}"
     # A stock kernel patches its own code while it runs: see guest.bare(). It takes more memory than the lab's.
     job = guest.bare(kernel.image, test, Mode.ICOUNT, {}, memory_mib=1280, name=f"module-{name}")
-    suite = guest.judge(f"module/{name}", vm.run(_on(kernel, module, job)), libtest.parse)
+    binary = programs.mthp_ext()
+    job = replace(job, programs=[*job.programs, binary], env={**job.env, "MTHP_EXT_BIN": str(binary)})
+    suite = guest.judge(f"module/{name}", vm.run(moduleguest.loaded(kernel, job, module)), libtest.parse)
     _except(suite, kernel, test.name)
     return suite
 
 
 def _stress(kernel: Stock, module: Path) -> Suite:
     """lab/checks/module.sh."""
-    name = f"stress-{kernel.name}"
-    argv = ["/bin/sh", "/module.sh", str(programs.mthp_ext()), f"{_MODULES}/{module.name}", str(_ROUNDS)]
-    job = vm.Job(
-        kernel=kernel.image,
-        argv=argv,
-        files={"/module.sh": REPO / "lab" / "checks" / "module.sh"},
-        cpus=1,
-        mode=Mode.ICOUNT,
-        timeout_s=900,
-        append="damon_stat.enabled=0",
-        name=f"module-{name}",
-    )
-    return guest.judge(f"module/{name}", vm.run(_on(kernel, module, job)), tap.parse)
+    binary = programs.mthp_ext()
+    argv = ["/bin/sh", "/module.sh", str(binary), f"{moduleguest.MODULES}/{module.name}", str(_ROUNDS)]
+    job = moduleguest.bare(kernel, STRESS, argv, binary)
+    job = replace(job, files={"/module.sh": REPO / "lab" / "checks" / "module.sh"})
+    outcome = vm.run(moduleguest.loaded(kernel, job, module))
+    return guest.judge(f"module/{STRESS}-{kernel.name}", outcome, tap.parse)
+
+
+def _report(suite: Suite) -> bool:
+    """Prints it; whether a test failed."""
+    for test in suite.tests:
+        detail = f"\n{test.detail}" if test.status is Status.FAILED else ""
+        print(f"test-module: {suite.name} {test.status}: {test.name}{detail}", flush=True)
+    print(f"test-module: {suite.name}: {suite.seconds:.0f} s", flush=True)
+    return bool(suite.count(Status.FAILED))
+
+
+def _suite(what: str, kernel: Stock, module: Path, rust: Mapping[str, host.RustTest]) -> Suite:
+    match what:
+        case "contract":
+            return moduleguest.contract(kernel, module)
+        case "refused":
+            return modulerefused.in_guest(kernel, module)
+        case "cost":
+            return modulecost.run(kernel, module)
+        case "stress":
+            return _stress(kernel, module)
+        case _:
+            return _program(kernel, module, rust[what])
 
 
 def run(kernels: tuple[str, ...] = KERNELS, tests: tuple[str, ...] = TESTS) -> int:
     """Builds and runs; 1 if a test failed."""
     setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
-    rust = {test.name: test for test in host.build_rust_tests()}
+    end_to_end = set(tests) - {CONTRACT, REFUSED, COST, STRESS}
+    rust = {test.name: test for test in host.build_rust_tests()} if end_to_end else {}
+    found = [stockbuild.stock(name) for name in kernels]
+    failed = False
+    if REFUSED in tests:
+        failed |= _report(modulerefused.at_build(found, build.ensure()))
+    for kernel in found:
+        module = stockbuild.build_module(kernel)
+        print(f"test-module: {kernel.release}", flush=True)
+        for what in tests:
+            failed |= _report(_suite(what, kernel, module, rust))
+    return Exit.TESTS if failed else Exit.OK
+
+
+def mutants(kernels: tuple[str, ...] = KERNELS, names: tuple[str, ...] = ()) -> int:
+    """Breaks the module, rule by rule; 1 if one is not noticed by the test that is for it."""
+    setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
     failed = False
     for name in kernels:
         kernel = stockbuild.stock(name)
-        module = stockbuild.build_module(kernel)
-        print(f"test-module: {kernel.release}", flush=True)
-        for program in tests:
-            suite = _stress(kernel, module) if program == STRESS else _program(kernel, module, rust[program])
-            for test in suite.tests:
-                detail = f"\n{test.detail}" if test.status is Status.FAILED else ""
-                print(f"test-module: {suite.name} {test.status}: {test.name}{detail}", flush=True)
-            print(f"test-module: {suite.name}: {suite.seconds:.0f} s", flush=True)
-            failed |= bool(suite.count(Status.FAILED))
+        sound = moduleguest.contract(kernel, stockbuild.build_module(kernel))
+        if sound.count(Status.FAILED):
+            failed |= _report(sound)
+            continue
+        failed |= _report(modulemutants.run(kernel, names))
+    return Exit.TESTS if failed else Exit.OK
+
+
+def soak(kernels: tuple[str, ...], rounds: int) -> int:
+    """Everything at once on two processors, emulated by two threads: lab/hook/src/stress.rs."""
+    setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
+    failed = False
+    for name in kernels:
+        kernel = stockbuild.stock(name)
+        module, hook = stockbuild.build_module(kernel), programs.package("lab-hook")
+        argv = [str(hook), STRESS, str(rounds), f"{moduleguest.MODULES}/{module.name}"]
+        job = moduleguest.bare(kernel, "soak", argv, hook)
+        job = replace(job, cpus=2, mode=Mode.TCG, timeout_s=_SETUP_S + _ROUND_S * rounds)
+        outcome = vm.run(moduleguest.loaded(kernel, job, module))
+        failed |= _report(guest.judge(f"module/soak-{kernel.name}", outcome, tap.parse))
     return Exit.TESTS if failed else Exit.OK
 
 

@@ -11,7 +11,7 @@ LOG=/tmp/stress.log
 
 is() { # NAME COMMAND...: a test
 	name=$1; shift; N=$((N + 1))
-	if "$@" >/tmp/is.log 2>&1; then echo "ok $N $name"; else echo "not ok $N $name"; sed 's/^/# /' /tmp/is.log $LOG; BAD=1; fi
+	if "$@" >/tmp/is.log 2>&1; then echo "ok $N $name"; else sed 's/^/# /' /tmp/is.log $LOG; echo "not ok $N $name"; BAD=1; fi
 }
 not() { ! "$@"; }
 start() { # a daemon on $T, ready

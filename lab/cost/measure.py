@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Boots the guests that measure."""
 
+from pathlib import Path
 from typing import Any
 
 from lab import programs, vm
@@ -12,11 +13,11 @@ from lab.vm import Mode
 _PLAN = "/plan.json"
 
 
-def run(kernel: Kernel, plan: Plan, name: str) -> Figures:
-    """Measures `plan` in a guest of its own. Raises LabError if the guest did not end well."""
+def job(image: Path, plan: Plan, name: str) -> vm.Job:
+    """A guest that measures `plan`."""
     hook, mthp_ext = programs.package("lab-hook"), programs.mthp_ext()
-    job = vm.Job(
-        kernel=kernel.image,
+    return vm.Job(
+        kernel=image,
         argv=[str(hook), _PLAN],
         programs=[hook, mthp_ext],
         data={_PLAN: plan.document(mthp_ext)},
@@ -26,8 +27,17 @@ def run(kernel: Kernel, plan: Plan, name: str) -> Figures:
         timeout_s=1800,
         name=name,
     )
-    outcome = vm.run(job, _show)
-    outcome.check(name)
+
+
+def run(kernel: Kernel, plan: Plan, name: str) -> Figures:
+    """Measures `plan` in a guest of its own. Raises LabError if the guest did not end well."""
+    return of(job(kernel.image, plan, name))
+
+
+def of(guest: vm.Job) -> Figures:
+    """What that guest measures."""
+    outcome = vm.run(guest, _show)
+    outcome.check(guest.name)
     return collect(outcome.records)
 
 

@@ -171,6 +171,18 @@ def holds() -> Plan:
     return Plan((), cgroups=CGROUPS[-1:], holds=True, cpus=8)
 
 
+def module() -> Plan:
+    """The module for stock kernels. It is asked before it is known what fits, so faults of 4 KiB ask, too."""
+    sibling = next(arm for arm in ARMS if arm.name == "sibling")
+    arms = (NONE, sibling, EMPTY, DEFAULT)
+    return Plan(tuple(replace(arm, places=(PLAIN[4],), sizes_kib=(4,)) for arm in arms))
+
+
+def without_module() -> Plan:
+    """The same faults before it is loaded."""
+    return Plan((replace(NONE, places=(PLAIN[4],), sizes_kib=(4,)),), patched=False)
+
+
 def smoke() -> Plan:
     """The gates of the cost of a call alone: a guest of a few seconds, and no unpatched kernel."""
     plain, small = PLAIN[4], SMALL[4]

@@ -12,18 +12,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=../../bpf/hook.h");
     println!("cargo:rerun-if-changed=../../bpf/kernel.h");
-    SkeletonBuilder::new()
-        .source("bpf/yardstick.bpf.c")
-        .obj(out.join("yardstick.bpf.o"))
-        .clang(env::var_os("CLANG").unwrap_or_else(|| "clang-19".into()))
-        .clang_args([
-            "-I../../bpf",
-            "-mcpu=v3",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wno-unused-parameter",
-        ])
-        .build()?;
+    for name in ["yardstick", "recorder"] {
+        SkeletonBuilder::new()
+            .source(format!("bpf/{name}.bpf.c"))
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang(env::var_os("CLANG").unwrap_or_else(|| "clang-19".into()))
+            .clang_args([
+                "-I../../bpf",
+                "-mcpu=v3",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-Wno-unused-parameter",
+            ])
+            .build()?;
+    }
     Ok(())
 }

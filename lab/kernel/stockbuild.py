@@ -119,23 +119,38 @@ def _found(name: str, release: str, root: Path) -> Stock:
     return Stock(name, release, image, modules, root)
 
 
-def build_module(kernel: Stock) -> Path:
-    """The module for that kernel, built from module/ of the checkout; LabError with the compiler's complaint."""
+def vmlinux(kernel: Stock) -> Path:
+    """The file of its headers that has its type information."""
+    return kernel.root / f"usr/src/linux-headers-{kernel.release}/vmlinux"
+
+
+def build_module(kernel: Stock, variant: str = "", *, source: str | None = None, btf: bytes | None = None) -> Path:
+    """The module for that kernel, built from module/ of the checkout; LabError with the compiler's complaint. A variant
+    is of another source, or for the kernel with these types, and has a directory of its own."""
     with locked(f"stock-module-{kernel.release}"):
-        source = kernel.root / "src/mthp"
-        shutil.rmtree(source, ignore_errors=True)
-        source.mkdir(parents=True)
+        place = f"src/mthp-{variant}" if variant else "src/mthp"
+        directory = kernel.root / place
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
         for one in ("Kbuild", "Makefile", "mkbtf.c", "mthp_hook.c"):
-            shutil.copy2(REPO / "module" / one, source / one)
+            shutil.copy2(REPO / "module" / one, directory / one)
+        if source is not None:
+            (directory / "mthp_hook.c").write_text(source)
+            # The types are those of the kernel: made once.
+            for one in ("mkbtf", "mthp_hook.btf", "mthp_btf.h"):
+                if (made := kernel.root / "src/mthp" / one).exists():
+                    shutil.copy2(made, directory / one)
+        if btf:
+            (directory / "given.btf").write_bytes(btf)
         # objtool reads /proc/self; the rest of the host's stays outside.
         script = (
             'mount --rbind /proc "$0/proc" && mount --bind /dev "$0/dev" && '
             'exec chroot "$0" /usr/bin/env -i PATH=/usr/bin:/bin "$@"'
         )
-        make = ["make", "-C", "/src/mthp", f"KERNELRELEASE={kernel.release}", "HOSTCC=gcc"]
-        make += [f"KDIR=/usr/src/linux-headers-{kernel.release}"]
+        make = ["make", "-C", f"/{place}", f"KERNELRELEASE={kernel.release}", "HOSTCC=gcc"]
+        make += [f"KDIR=/usr/src/linux-headers-{kernel.release}", *(["BTF=given.btf"] if btf else [])]
         apart = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
-        log = BUILD / "log" / f"module-{kernel.release}.log"
+        log = BUILD / "log" / f"module{'-' if variant else ''}{variant}-{kernel.release}.log"
         proc.run(
             [*apart, "bash", "-c", script, str(kernel.root), *make],
             log=log,
@@ -145,7 +160,7 @@ def build_module(kernel: Stock) -> Path:
         text = log.read_text(errors="replace")
         if complaints := re.findall(r"^.*\bwarning\b.*$", text, re.MULTILINE | re.IGNORECASE):
             raise LabError(Exit.BUILD, f"the module does not build cleanly for {kernel.release}:\n{complaints[0]}")
-        return source / "mthp_hook.ko"
+        return directory / "mthp_hook.ko"
 
 
 def with_dependencies(kernel: Stock, name: str, out: Path) -> list[Path]:

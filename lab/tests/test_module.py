@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How tests on the module are judged, and which packages a stock kernel is made of."""
 
+import re
+import struct
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 from lab.checks import module
 from lab.checks.module import KnownFailure
+from lab.checks.modulemutants import MUTANTS
+from lab.checks.modulerefused import Types, another_build
 from lab.checks.result import Status, Suite, Test
+from lab.errors import LabError
 from lab.kernel import stockbuild
 from lab.kernel.stockbuild import Stock
 from lab.paths import REPO
@@ -38,6 +44,44 @@ class JudgeTest(unittest.TestCase):
     def test_an_exception_that_is_gone_is_out_of_date(self) -> None:
         """Renamed or removed, it would excuse nothing any more, unseen."""
         self.assertEqual(self.judged(Test("other", Status.PASSED)), [Status.PASSED, Status.FAILED])
+
+
+class MutantTest(unittest.TestCase):
+    """Mutants of the module."""
+
+    def test_each_changes_the_module(self) -> None:
+        """One place of it, and no other."""
+        text = (REPO / "module" / "mthp_hook.c").read_text()
+        for one in MUTANTS:
+            self.assertNotEqual(one.source(text), text, one.name)
+        with self.assertRaisesRegex(LabError, "stands 0 times"):
+            replace(MUTANTS[0], old="what is not there").source(text)
+
+    def test_each_test_of_the_contract_has_one(self) -> None:
+        """And each names a test that there is."""
+        text = (REPO / "lab" / "hook" / "src" / "contract.rs").read_text()
+        table = text[text.index("const TESTS") : text.index("];")]
+        tests = set(re.findall(r'"(\w+)"', table))
+        self.assertEqual({one.test for one in MUTANTS}, tests)
+
+    def test_each_has_a_name_and_a_kernel(self) -> None:
+        """By the name it is chosen."""
+        self.assertEqual(len({one.name for one in MUTANTS}), len(MUTANTS))
+        for one in MUTANTS:
+            self.assertTrue(one.kernels and set(one.kernels) <= set(module.KERNELS), one.name)
+
+
+class TypesTest(unittest.TestCase):
+    """Kernels that are made up from the types of another."""
+
+    def test_another_build_has_one_type_more(self) -> None:
+        """At the end, so that those of a module, which follow, are others."""
+        types = struct.pack("<IIII", 1, 1 << 24, 4, 32)
+        strings = b"\0int\0"
+        raw = struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings)) + types + strings
+        self.assertEqual([name for _, _, _, name in Types(raw).each()], ["int"])
+        more = Types(another_build(raw))
+        self.assertEqual([(number, kind, name) for number, _, kind, name in more.each()], [(1, 1, "int"), (2, 2, "")])
 
 
 class PageTest(unittest.TestCase):

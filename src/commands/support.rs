@@ -68,13 +68,42 @@ impl Facts {
 const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md), \
      or load the module for stock kernels (docs/carriers.md); to try mthp_ext without either, run `make demo`";
 
-/// What is different with the module, beside what the table lacks.
-const DIFFERENCES: &[&str] = &[
-    "sizes are offered before the kernel has looked which fit, so counters count more requests",
-    "the write to a huge zero page that is older than the policy is not asked about",
-    "khugepaged finds a process whose faults are all narrowed only once memory is merged or advised",
-    "nodes of a cpuset are not told apart: count-nodes counts the whole machine",
-    "kernels without bpf_mem_cgroup_page_state: page cache of cgroups below a limit counts as used",
+/// What is different with the module, beside what the table lacks: of what, and how.  docs/carriers.md has these rows.
+const DIFFERENCES: &[(&str, &str)] = &[
+    (
+        "reclaim",
+        "not asked about: what was given stays, so rules give up earlier",
+    ),
+    (
+        "sizes offered",
+        "before the kernel has looked which fit the range: counters show more requests",
+    ),
+    (
+        "a huge zero page older than the policy",
+        "a write to it is not asked about (Linux 7.x)",
+    ),
+    (
+        "khugepaged",
+        "finds a process whose faults are all narrowed only once memory is merged or advised",
+    ),
+    (
+        "`count-nodes`",
+        "counts the whole machine: the cpuset is out of reach",
+    ),
+    (
+        "page cache, Linux 6.12",
+        "of cgroups below a limit it counts as used",
+    ),
+    ("one map, several cgroups", "no: a map names its cgroup"),
+    (
+        "the right to attach",
+        "is looked at when a map is filled, not again when it is attached",
+    ),
+    ("refusals by size in sysfs", "no `anon_bpf_refused`"),
+    (
+        "ftrace",
+        "has to be on (`kernel.ftrace_enabled`), and stays on while a policy is attached",
+    ),
 ];
 
 /// One line of the table: an ability, where it comes from, how to get it.
@@ -212,7 +241,7 @@ pub struct Report {
     /// Who carries the hook: `kernel`, `module NAME VERSION`, or `none`.
     carrier: String,
     /// What is different with this carrier.
-    differences: &'static [&'static str],
+    differences: Vec<String>,
     /// transparent_hugepage/enabled.
     thp: Option<String>,
     /// The same in words.
@@ -253,7 +282,11 @@ pub fn judge(facts: &Facts) -> Report {
         exit_code: lack.map_or(0, |f| f.code),
         kernel: facts.release.clone(),
         carrier: facts.carrier.clone(),
-        differences: if facts.module { DIFFERENCES } else { &[] },
+        differences: DIFFERENCES
+            .iter()
+            .filter(|_| facts.module)
+            .map(|(of, how)| format!("{of}: {how}"))
+            .collect(),
         thp: facts.thp.enabled.clone(),
         setting: facts.thp.text(),
         policies,
@@ -264,7 +297,7 @@ pub fn judge(facts: &Facts) -> Report {
 fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "kernel {}; {}", report.kernel, report.setting)?;
     writeln!(out, "carrier: {}", report.carrier)?;
-    for one in report.differences {
+    for one in &report.differences {
         writeln!(out, "  different: {one}")?;
     }
     for line in &report.features {
@@ -426,6 +459,23 @@ mod tests {
         );
         assert_eq!(out.matches("  different: ").count(), DIFFERENCES.len());
         assert_eq!(judge(&facts).exit_code, 0);
+    }
+
+    #[test]
+    fn the_page_has_the_same_differences() {
+        let page = include_str!("../../docs/carriers.md");
+        let (_, rest) = page.split_once("### What is different\n").unwrap();
+        let (section, _) = rest.split_once("\n###").unwrap();
+        let rows: Vec<&str> = section
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .skip(2)
+            .collect();
+        let here: Vec<String> = DIFFERENCES
+            .iter()
+            .map(|(of, how)| format!("| {of} | {how} |"))
+            .collect();
+        assert_eq!(rows, here);
     }
 
     /// Every policy runs, and what it does without is named.

@@ -118,6 +118,10 @@ impl Carrier {
         let joined = split::joined(Path::new(VMLINUX_BTF), Path::new(MODULE_BTF)).map_err(fail)?;
         let path = format!("/proc/self/fd/{}", joined.as_raw_fd());
         let mut module = Self::probe_in(Path::new(&path))?;
+        if module.abilities.hook == Hook::None {
+            // Another module of that name.
+            return Ok(kernel);
+        }
         module.by = By::Module;
         let abilities = &mut module.abilities;
         if abilities.hook == Hook::Known && cgroup_member(&module.btf) != Some(MODULE_CGROUP) {
@@ -392,6 +396,14 @@ fn refused(errno: Errno, at: &Path) -> Error {
             path,
             why: format!("the kernel refused: {source}"),
             remedy: cgroup::ENABLE_MEMORY.to_owned(),
+        },
+        // Only the module's: it hooks by ftrace.
+        Errno::EBUSY => Error::System {
+            what: format!(
+                "attaching the policy to {} (is kernel.ftrace_enabled 0?)",
+                shown::path(at)
+            ),
+            source,
         },
         _ => Error::System {
             what: format!("attaching the policy to {}", shown::path(at)),

@@ -65,6 +65,16 @@ impl Region {
         })
     }
 
+    /// Where it begins.
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Where its mapping begins.
+    pub fn map_start(&self) -> usize {
+        self.map.as_ptr() as usize
+    }
+
     /// Writes to the page at this offset.
     #[inline(always)]
     pub fn touch(&self, at: usize) {

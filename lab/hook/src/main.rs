@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Counts the instructions of page faults inside the lab's guest: `lab-hook PLAN.json` carries out what the
-//! host wrote, and reports each measurement as a JSON line to LAB_RESULTS.
+//! host wrote, and reports each measurement as a JSON line to LAB_RESULTS.  `lab-hook contract` tests the contract of
+//! the hook, `lab-hook stress ROUNDS MODULE.ko` that of the module with everything at once; both print TAP.
 
 mod arms;
 mod attach;
+mod carrier;
 mod clock;
+mod contract;
 mod ext;
 mod faults;
 mod groups;
@@ -12,8 +15,10 @@ mod holds;
 mod knobs;
 mod lives;
 mod plan;
+mod recorder;
 mod samples;
 mod scale;
+mod stress;
 
 use std::process::ExitCode;
 
@@ -23,7 +28,8 @@ use lab_guest::failure::Failure;
 use lab_guest::results::Results;
 use plan::Plan;
 
-const USAGE: &str = "usage: lab-hook PLAN.json (in the lab's guest)";
+const USAGE: &str =
+    "usage: lab-hook PLAN.json | contract [TEST] | stress ROUNDS MODULE.ko (in the lab's guest)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +37,11 @@ fn main() -> ExitCode {
     let done = match words[..] {
         [groups::BALLAST, mib] => groups::ballast(mib),
         [lives::LIFE, kind] => lives::live(kind),
+        [contract::CONTRACT] => contract::run(None),
+        [contract::CONTRACT, name] => contract::run(Some(name)),
+        [contract::TENANT, group] => contract::tenant(group),
+        [stress::STRESS, rounds, module] => stress::run(rounds, module),
+        [stress::BUSY, kind, group] => stress::busy(kind, group),
         [path] => run(path),
         _ => {
             eprintln!("lab-hook: {USAGE}");

@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
+# In a guest with a stock kernel, as root: what the module does not know, it refuses, and what the kernel
+# refuses, mthp_ext says.  Nothing is attached or patched in the end.
+#
+# module-refused.sh MTHP_EXT DIRECTORY	prints TAP; the modules are DIRECTORY/*/mthp_hook.ko
+M=$1 D=$2 N=0 BAD=0
+LOG=/tmp/refused.log
+
+is() { # NAME COMMAND...: a test
+	name=$1; shift; N=$((N + 1))
+	if "$@" >/tmp/is.log 2>&1; then echo "ok $N $name"; else { cat /tmp/is.log; dmesg | tail -5; } | sed 's/^/# /'; echo "not ok $N $name"; BAD=1; fi
+}
+unload() { # maps go a grace period after who held them
+	for _ in $(seq 100); do rmmod mthp_hook 2>/dev/null && return; sleep 0.1; done
+	echo "# it cannot be unloaded"
+}
+refused() { # FILE PATTERN: it is not loaded; insmod or the kernel's log says so in these words
+	dmesg -c >/dev/null
+	insmod "$1" >$LOG 2>&1 && return 1
+	dmesg >>$LOG
+	grep -E "$2" $LOG && return 0
+	cat $LOG; return 1
+}
+support() { # CODE CARRIER: what mthp_ext says of this kernel
+	$M support >$LOG 2>&1; code=$?
+	cat $LOG; [ $code = "$1" ] && grep -qx "carrier: $2" $LOG
+}
+nothing() { # runs, attaches or is patched
+	$M run >$LOG 2>&1; code=$?
+	cat $LOG; [ $code = 5 ] && ! grep -q thp_vma_allowable_orders /sys/kernel/tracing/enabled_functions
+}
+lacks() { $M support | grep -E "^ +NO +$1 "; }
+said() { dmesg | grep "$1"; }
+
+is "without the module there is no carrier" support 5 none
+is "types of another kernel are refused" refused "$D/other/mthp_hook.ko" \
+	'mthp_hook: .*type information is missing, or of another kernel build|failed to validate module \[mthp_hook\] BTF'
+is "... and mthp_ext says that there is no carrier" support 5 none
+is "... and attaches nothing" nothing
+is "a module without types is refused" refused "$D/without/mthp_hook.ko" \
+	'mthp_hook: .*type information is missing, or of another kernel build'
+is "... and nothing is attached" nothing
+
+insmod "$D/namesake/mthp_hook.ko"
+is "another module of the name keeps this one out" refused "$D/usual/mthp_hook.ko" 'File exists'
+is "... and is no carrier" support 5 none
+is "... and nothing is attached" nothing
+unload
+
+insmod "$D/unknown/mthp_hook.ko"
+is "a kernel without the callers that swap in is reported" said 'swap-in cannot be told from other page faults'
+is "... by mthp_ext, too" lacks reasons
+is "... which is no reason not to run" support 0 'module mthp_hook .*'
+unload
+
+echo always >/sys/kernel/mm/transparent_hugepage/enabled
+tried() { # CODE FILE PATTERN
+	/try.sh "$M" "$2" >$LOG 2>&1; code=$?
+	cat $LOG; [ $code = "$1" ] && grep -qE "$3" $LOG && [ -z "$(ls -d /sys/fs/cgroup/mthp_try.* 2>/dev/null)" ]
+}
+is "a module that narrows nothing is found out" tried 1 "$D/blind/mthp_hook.ko" 'huge pages come although the policy forbids them'
+is "... and unloaded" support 5 none
+is "... and nothing is attached" nothing
+echo never >/sys/kernel/mm/transparent_hugepage/enabled
+is "where there are no huge pages none can be tried" tried 2 "$D/usual/mthp_hook.ko" 'enabled is not always'
+echo always >/sys/kernel/mm/transparent_hugepage/enabled
+is "the module works" tried 0 "$D/usual/mthp_hook.ko" 'it works'
+
+is "the module is the carrier" support 0 'module mthp_hook .*'
+is "a second load is refused" refused "$D/usual/mthp_hook.ko" 'File exists'
+is "... and the first stays" support 0 'module mthp_hook .*'
+unload
+
+mount -t securityfs none /sys/kernel/security 2>/dev/null
+echo integrity >/sys/kernel/security/lockdown
+is "a locked down kernel refuses it" refused "$D/usual/mthp_hook.ko" 'Lockdown: insmod: unsigned module loading is restricted'
+is "... and mthp_ext says that there is no carrier" support 5 none
+echo Y >/sys/module/module/parameters/sig_enforce
+is "a kernel that wants signatures refuses it" refused "$D/usual/mthp_hook.ko" 'Loading of unsigned module is rejected'
+is "... and nothing is attached" nothing
+echo "1..$N"
+exit $BAD

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Guests with an unmodified kernel of Debian's and the module for it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lab import programs, vm
+from lab.checks import guest, tap
+from lab.checks.result import Suite
+from lab.kernel import stockbuild
+from lab.kernel.stockbuild import Stock
+from lab.paths import BUILD
+from lab.vm import Mode
+
+MODULES = "/lib/modules"
+"""Where a guest has them."""
+QUIET = "damon_stat.enabled=0"
+"""Debian's kernels sample all memory, which marks pages as referenced here and there."""
+
+
+def loaded(kernel: Stock, job: vm.Job, *modules: Path) -> vm.Job:
+    """The job after these modules were loaded, and swap's device before them."""
+    needed = stockbuild.with_dependencies(kernel, "zram", BUILD / "stock-modules" / kernel.release)
+    paths = [f"{MODULES}/{path.name}" for path in (*needed, *modules)]
+    script = "".join(f"insmod {path} || exit 90; " for path in paths) + "exec " + shlex.join(job.argv)
+    return replace(
+        job,
+        argv=["/bin/sh", "-c", script],
+        files={**job.files, **dict(zip(paths, (*needed, *modules), strict=True))},
+    )
+
+
+def bare(kernel: Stock, name: str, argv: Sequence[str], *binaries: Path) -> vm.Job:
+    """A guest with one processor and counted time: a stock kernel patches its own code while it runs, which it survives
+    so only, emulated."""
+    return vm.Job(
+        kernel=kernel.image,
+        argv=list(argv),
+        programs=list(binaries),
+        cpus=1,
+        mode=Mode.ICOUNT,
+        timeout_s=900,
+        append=QUIET,
+        name=f"module-{name}-{kernel.name}",
+    )
+
+
+def contract(kernel: Stock, module: Path, name: str = "contract") -> Suite:
+    """What policies are asked, and for how long: lab/hook/src/contract.rs."""
+    hook = programs.package("lab-hook")
+    outcome = vm.run(loaded(kernel, bare(kernel, name, [str(hook), "contract"], hook), module))
+    return guest.judge(f"module/{name}-{kernel.name}", outcome, tap.parse)
+
+
+def script(kernel: Stock, name: str, path: Path, words: Sequence[str], files: Mapping[str, Path]) -> Suite:
+    """A script that prints TAP; it loads what it wants to itself. Its first argument is mthp_ext."""
+    binary = programs.mthp_ext()
+    inside = f"/{path.name}"
+    guests = bare(kernel, name, ["/bin/sh", inside, str(binary), *words], binary)
+    outcome = vm.run(replace(guests, files={inside: path, **files}))
+    return guest.judge(f"module/{name}-{kernel.name}", outcome, tap.parse)
