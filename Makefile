@@ -59,7 +59,7 @@ test-debug: ## the kernel selftests and a short soak on the kernel for debugging
 test-systemd: ## the unit under systemd as PID 1, in a VM: start, watchdog, reload, stop, sandbox
 	@$(LAB) test-systemd
 
-test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 6 GiB (TEST=fork_cow: only that one)
+test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 10 GiB (TEST=fork_cow: only that one)
 	@$(LAB) test-pud $(TEST)
 
 test-module: ## the module on the stock kernels of Debian 13, in VMs: build, load, end-to-end tests

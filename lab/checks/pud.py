@@ -14,11 +14,10 @@ from lab.paths import BUILD
 from lab.vm import Mode, accel
 
 PROGRAM = "pud_thp_test"
-_MEMORY_MIB = 6144
-"""Memory begins again at 4 GiB, and the range from there to 5 GiB is the one that a page can be had from on the first
-node; the second has two. Some 3 GiB are ever touched."""
-_APPEND = "movablecore=4G"
-"""So that what the kernel allocates for itself stays out of those ranges."""
+_MEMORY_MIB = 10240
+"""Of a range of 1 GiB no page may be the kernel's, and those below 4 GiB, the first of a node's own and the last, where
+its `struct page`s are, have some. That leaves one on the first node and three on the second. Some 4 GiB are ever
+touched."""
 _TIMEOUT_S = 1500.0
 
 
@@ -45,7 +44,6 @@ def job(kernel: Kernel, program: Path, mode: Mode, tests: Sequence[str] = ()) ->
         nodes=2,
         mode=mode,
         timeout_s=_TIMEOUT_S,
-        append=_APPEND,
         name="test-pud",
     )
 
