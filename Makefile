@@ -16,6 +16,7 @@ endef
 SCALE ?=
 CASE ?=
 MUTANT ?=
+TEST ?=
 PATCH ?=
 TARGETS ?=
 RUN ?=
@@ -29,12 +30,12 @@ DESTDIR ?=
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 DOCDIR ?= $(PREFIX)/share/doc/mthp_ext
 PROGRAM ?= build/cargo/release/mthp_ext
-export SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
+export SERIES SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-module soak-module mutants-module clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -66,6 +67,9 @@ soak-module: ## the module with everything at once on two processors of the stoc
 
 mutants-module: ## break each rule of the module once; a named test of the contract must notice (MUTANT=leaf-first KERNEL=6.12)
 	@$(LAB) test-module $(if $(KERNEL),--kernel '$(KERNEL)') --mutants $(MUTANT)
+
+test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 10 GiB (TEST=fork_cow: only that one)
+	@$(LAB) test-pud $(TEST)
 
 test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
 	@$(LAB) test-deb
@@ -132,13 +136,13 @@ deb: ## build the Debian package for this machine's release (12 or 13) into buil
 oci: ## build a container image of the Debian package into build/oci/, as an OCI archive
 	@$(LAB) oci
 
-kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt)
+kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt; SERIES=pud)
 	@$(LAB) kernel
 
-kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=...)
+kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=... SERIES=pud)
 	@$(LAB) kernel-tree
 
-kernel-patches: ## write the commits of that tree back to kernel/series/mthp/ (DIR=...)
+kernel-patches: ## write the commits of that tree back to kernel/series/ (DIR=... SERIES=pud)
 	@$(LAB) kernel-patches
 
 checkpatch: ## run the kernel's checkpatch.pl --strict over the series

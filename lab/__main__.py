@@ -29,38 +29,48 @@ def _setup(_: argparse.Namespace) -> int:
 
 def _kernel(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import build
+    from lab.kernel import build, series
 
     setup.ensure(setup.Need.KERNEL)
-    kernel = build.ensure(args.update, build.preempted(build.DEBUG if args.debug else build.DEFAULT, args.preempt))
+    variant = build.preempted(build.DEBUG if args.debug else build.DEFAULT, args.preempt)
+    kernel = build.ensure(args.update, build.with_series(variant, series.names(args.series)))
     print(f"  image    {kernel.image}\n  vmlinux  {kernel.vmlinux}\n  config   {kernel.config}")
     return Exit.OK
 
 
+def _tree(patches: Path) -> Path:
+    from lab.kernel import series
+
+    return BUILD / ("kernel-tree" if patches == series.PATCHES else f"kernel-tree-{patches.name}")
+
+
 def _kernel_tree(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import gittree
+    from lab.kernel import gittree, series
 
     setup.ensure(setup.Need.KERNEL)
-    gittree.create(args.dir)
+    patches = series.one(series.names(args.series))
+    gittree.create(args.dir or _tree(patches), patches)
     return Exit.OK
 
 
 def _kernel_patches(args: argparse.Namespace) -> int:
     from lab import setup
-    from lab.kernel import gittree
+    from lab.kernel import gittree, series
 
     setup.ensure(setup.Need.KERNEL)
-    gittree.export(args.dir, base=args.base)
+    patches = series.one(series.names(args.series))
+    gittree.export(args.dir or _tree(patches), args.base, patches)
     return Exit.OK
 
 
-def _checkpatch(_: argparse.Namespace) -> int:
+def _checkpatch(args: argparse.Namespace) -> int:
     from lab import setup
     from lab.checks import checkpatch
+    from lab.kernel import series
 
     setup.ensure(setup.Need.KERNEL)
-    return checkpatch.run()
+    return checkpatch.run(series.names(args.series))
 
 
 def _config_matrix(args: argparse.Namespace) -> int:
@@ -75,9 +85,10 @@ def _config_matrix(args: argparse.Namespace) -> int:
 def _bisect(args: argparse.Namespace) -> int:
     from lab import setup
     from lab.checks import bisect
+    from lab.kernel import series
 
     setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | (setup.Need(0) if args.quick else setup.Need.VM))
-    return bisect.run(args.quick, args.patch)
+    return bisect.run(args.quick, args.patch, series.names(args.series))
 
 
 def _mutants(args: argparse.Namespace) -> int:
@@ -137,6 +148,12 @@ def _module(args: argparse.Namespace) -> int:
     if args.soak:
         return module.soak(kernels, args.soak)
     return module.run(kernels, tuple(args.only or module.TESTS))
+
+
+def _test_pud(args: argparse.Namespace) -> int:
+    from lab.checks import pud
+
+    return pud.main(args.test)
 
 
 def _deb(_: argparse.Namespace) -> int:
@@ -291,23 +308,30 @@ def _parser() -> argparse.ArgumentParser:
     def preempt(sub: argparse.ArgumentParser) -> None:
         also(sub, "--preempt", "PREEMPT", "the model of preemption of the kernel: full, rt; without: lazy", default="")
 
+    def series(sub: argparse.ArgumentParser) -> None:
+        text = "of kernel/series/, those to apply, in this order"
+        also(sub, "--series", "SERIES", text, default="mthp")
+
     add("setup", _setup, "install what the other commands need")
     kernel = add("kernel", _kernel, "fetch, verify, patch and build the kernel")
     switch(kernel, "--update", "UPDATE", "look for a newer base first")
     switch(kernel, "--debug", "DEBUG", "the one with KASAN, lockdep and their like")
     preempt(kernel)
-    directory = BUILD / "kernel-tree"
+    series(kernel)
     tree = add("kernel-tree", _kernel_tree, "make a git tree with one commit per patch")
-    also(tree, "--dir", "DIR", "where", Path, directory)
-    patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/series/mthp/")
-    also(patches, "--dir", "DIR", "the tree", Path, directory)
+    also(tree, "--dir", "DIR", "where; without: build/kernel-tree, with the name of another series", Path)
+    series(tree)
+    patches = add("kernel-patches", _kernel_patches, "write the tree's commits back to kernel/series/")
+    also(patches, "--dir", "DIR", "the tree; without: as for kernel-tree", Path)
+    series(patches)
     also(patches, "--base", "BASE", "commit the series starts above, for a tree that kernel-tree did not make")
-    add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series")
+    series(add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series"))
     matrix = add("config-matrix", _config_matrix, "compile what the series touches with options off, and elsewhere")
     switch(matrix, "--boot", "BOOT", "boot the kernel without PSI, too, and run selftests in it")
     matrix.add_argument("case", nargs="*", help="only these (and the reference they are compared with)")
     bisect = add("bisect", _bisect, "build and boot the series patch by patch")
     switch(bisect, "--quick", "QUICK", "compile only what the series touches, and boot nothing")
+    series(bisect)
     bisect.add_argument("patch", nargs="*", type=int, help="only these numbers of the series")
     mutants = add("mutants", _mutants, "break each rule of the contract once; a named test must notice")
     mutants.add_argument("mutant", nargs="*", help="only these")
@@ -366,6 +390,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("argv", nargs="+", help="command, after --")
     add("deb", _deb, "build the Debian package for the release of this machine")
     add("test-systemd", _systemd, "the unit under systemd in a guest")
+    one = add("test-pud", _test_pud, "the series pud: its kernel, and its selftest in a guest with two nodes")
+    one.add_argument("test", nargs="*", help="only these tests of the selftest (default: all)")
     one = add("test-module", _module, "the module for stock kernels, and end-to-end tests on it")
     one.add_argument("--kernel", action="append", choices=("6.12", "newest"), help="default: both")
     one.add_argument(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Builds and boots the series patch by patch: somebody who bisects lands between any two of them."""
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from lab import proc, results, vm
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.kbuild import USERS, Kbuild, touched, warnings
-from lab.kernel.series import PATCHES, Patch, load
+from lab.kernel.series import DEFAULT, Patch, load_all
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
@@ -21,7 +20,6 @@ from lab.vm.verdict import Verdict
 
 _LOGS = BUILD / "log" / "bisect"
 _FRAGMENT = config.DIRECTORY / "small.config"
-_HOOK = "CONFIG_BPF_TRANSPARENT_HUGEPAGE"
 
 # What a file's place says must be built; the first that fits counts.
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -32,6 +30,8 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools/bpf/bpftool/", ("bpftool",)),
     # Only `make test` builds these: they want the types and the module of a whole kernel.
     ("tools/testing/selftests/bpf/", ()),
+    # And these `make test-pud`, which runs them.
+    ("tools/testing/selftests/mm/", ()),
     ("tools/testing/selftests/", ("selftests",)),
     ("", ("kernel",)),
 )
@@ -65,18 +65,13 @@ class _Steps:
     """A source tree of its own, so that going back in the series does not make the lab's kernel build again, and
     nobody who wants that one waits for an hour."""
 
-    def __init__(self, base: Base, lock: int) -> None:
+    def __init__(self, base: Base, lock: int, series: Sequence[str]) -> None:
         """The caller holds the cache's lock, for the copy, and `lock`, that of the steps."""
-        self._base = Base(base.version, base.directory / "steps")
+        self._worktree = Worktree(base).beside("steps")
+        self._base = self._worktree.base
         self._lock = lock
+        self._fragments = [config.merge([path]) for path in config.fragments(series)[1:]]
         self.kernel = Kbuild(self._base.tree, base.directory / "objects-steps", lock)
-        if not self._base.tree.is_dir():
-            part = self._base.directory / ".linux"
-            shutil.rmtree(part, ignore_errors=True)
-            part.parent.mkdir(parents=True, exist_ok=True)
-            Worktree(base).export(part, link=True)
-            part.rename(self._base.tree)
-        self._worktree = Worktree(self._base)
 
     def go(self, patches: Sequence[Patch]) -> None:
         """Brings the tree to the base and these patches."""
@@ -84,10 +79,15 @@ class _Steps:
 
     def build_kernel(self, row: Row, log: Path, objects: Sequence[str]) -> None:
         """An image, or only those of `objects` that there are."""
-        wanted = config.merge([*config.fragments(True), _FRAGMENT])
-        if f"config {_HOOK.removeprefix('CONFIG_')}\n" not in (self._base.tree / "mm" / "Kconfig").read_text():
-            # Not there before the patch that adds it.
-            del wanted[_HOOK]
+        there = (self._base.tree / "mm" / "Kconfig").read_text()
+        # Not there before the patch that adds it.
+        of_series = {
+            name: value
+            for fragment in self._fragments
+            for name, value in fragment.items()
+            if f"config {name.removeprefix('CONFIG_')}\n" in there
+        }
+        wanted = config.merge([config.FRAGMENT, _FRAGMENT]) | of_series
         self.kernel.configure(wanted, log)
         config.check(wanted, (self.kernel.objects / ".config").read_text())
         targets = ["bzImage"]
@@ -150,13 +150,13 @@ def _show(row: Row) -> None:
         print(f"  {line}", flush=True)
 
 
-def run(quick: bool = False, only: Sequence[int] = ()) -> int:
+def run(quick: bool = False, only: Sequence[int] = (), series: Sequence[str] = DEFAULT) -> int:
     """Every patch (or those of the numbers `only`), with all before it: builds what it changes, without warnings, and
     boots; 1 if one does not. `quick` compiles only what the series touches and users of its headers, and boots
     nothing."""
-    patches = load()
+    patches = load_all(series)
     if not patches:
-        raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
+        raise LabError(Exit.PATCH, f"{' '.join(series)} has no patches, so there is nothing to check")
     if missing := [number for number in only if not 1 <= number <= len(patches)]:
         raise LabError(Exit.USAGE, f"there is no patch {missing[0]}; the series has 1 to {len(patches)}")
     objects = [*touched(patches), *USERS] if quick else []
@@ -164,7 +164,7 @@ def run(quick: bool = False, only: Sequence[int] = ()) -> int:
     with locked("steps") as lock:
         with locked("kernel"):
             base = source.get()
-            steps = _Steps(base, lock)
+            steps = _Steps(base, lock, series)
         print(f"bisect: {len(patches)} patches on Linux {base.version}, logs in {_LOGS}", flush=True)
         for number, patch in enumerate(patches, 1):
             if only and number not in only:
@@ -189,7 +189,8 @@ def run(quick: bool = False, only: Sequence[int] = ()) -> int:
         for row in rows
     }
     environment = results.environment(None, "none" if quick else "tcg", base=base.version)
-    path = results.write("bisect" + "-quick" * quick + "-some" * bool(only), environment, {"patches": metrics}, gates)
+    name = "bisect" if tuple(series) == DEFAULT else f"bisect-{'-'.join(series)}"
+    path = results.write(name + "-quick" * quick + "-some" * bool(only), environment, {"patches": metrics}, gates)
     bad = sum(bool(row.problems) for row in rows)
     print(f"bisect: {len(rows) - bad} of {len(rows)} patches ok; results: {path}")
     return Exit.OK if all(gate.ok for gate in gates) else Exit.TESTS

@@ -4,10 +4,11 @@
 import fnmatch
 import re
 import subprocess
+from collections.abc import Sequence
 
 from lab.errors import Exit, LabError
 from lab.kernel import source
-from lab.kernel.series import PATCHES, load
+from lab.kernel.series import DEFAULT, ROOT, Patch, load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 
@@ -34,15 +35,22 @@ def unlisted(patch: str, maintainers: str) -> list[str]:
     ]
 
 
-def complaints() -> dict[str, str]:
-    """What checkpatch.pl --strict says about each patch, in order; empty where it is content."""
-    patches = load()
+def _text(patches: Sequence[Patch]) -> str:
+    return "".join(patch.content.decode(errors="replace") for patch in patches)
+
+
+def complaints(series: str = DEFAULT[0]) -> dict[str, str]:
+    """What checkpatch.pl --strict says about each patch of a series, in order; empty where it is content."""
+    directory = ROOT / series
+    patches = load(directory)
     if not patches:
-        raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
+        raise LabError(Exit.PATCH, f"{directory} lists no patches, so there is nothing to check")
     with locked("kernel"):
         base = source.get()
-        Worktree(base).set(patches)
+        # The checker and its lists are the same in every tree, so the usual one does for every series.
+        Worktree(base).set(load())
         maintainers = (base.tree / "MAINTAINERS").read_text(errors="replace")
+        maintainers += "".join(re.findall(r"^\+(F:.*\n)", _text(patches), re.MULTILINE))
         said: dict[str, str] = {}
         for patch in patches:
             # checkpatch.pl asks for an entry in MAINTAINERS with every patch that adds files but does not touch it. It
@@ -52,7 +60,7 @@ def complaints() -> dict[str, str]:
             ignore = ["--ignore", ",".join(["UNKNOWN_COMMIT_ID", *(["FILE_PATH_CHANGES"] if covered else [])])]
             done = subprocess.run(
                 ["perl", "scripts/checkpatch.pl", "--strict", "--no-tree", "--quiet", "--no-summary", "--show-types",
-                 *ignore, "--root", str(base.tree), str(PATCHES / patch.name)],
+                 *ignore, "--root", str(base.tree), str(directory / patch.name)],
                 cwd=base.tree,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -65,9 +73,9 @@ def complaints() -> dict[str, str]:
     return said
 
 
-def run() -> int:
+def run(series: Sequence[str] = DEFAULT) -> int:
     """Prints what checkpatch.pl says; 1 if it is not content with every patch."""
-    said = complaints()
+    said = {name: text for one in series for name, text in complaints(one).items()}
     for name, text in said.items():
         if text:
             print(f"{name}:\n{text}\n")

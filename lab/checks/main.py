@@ -14,7 +14,7 @@ from lab.checks import bench, checkpatch, cost, debug, demo, guest, host, soak, 
 from lab.checks import lint as linters
 from lab.checks.result import Status, Suite, total
 from lab.errors import Exit, LabError
-from lab.kernel import build
+from lab.kernel import build, series
 from lab.kernel.build import Kernel
 from lab.paths import REPO, documents
 from lab.vm import accel
@@ -105,7 +105,7 @@ def _host(report: _Report, rust: list[host.RustTest]) -> None:
 def _checkpatch() -> Suite:
     begin = time.monotonic()
     suite = Suite("kernel/checkpatch")
-    for name, text in checkpatch.complaints().items():
+    for name, text in ((name, text) for one in series.every() for name, text in checkpatch.complaints(one).items()):
         suite.check(name, not text, text)
     suite.seconds = time.monotonic() - begin
     return suite

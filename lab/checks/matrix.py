@@ -13,7 +13,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.build import Kernel
 from lab.kernel.kbuild import USERS, Kbuild, symbols, touched, warnings
-from lab.kernel.series import PATCHES, Patch, load
+from lab.kernel.series import DEFAULT, PATCHES, Patch, load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD
@@ -141,7 +141,7 @@ def _boot(row: Row, build: Kbuild, lab: dict[str, str]) -> None:
     """Links a kernel of this configuration, without what small.config leaves out, and runs selftests in it."""
     log = _LOGS / f"{row.case.name}-boot.log"
     # Programs are loaded by BTF, which small.config does without.
-    small = config.merge([config.DIRECTORY / "small.config", *config.fragments(True)[1:]])
+    small = config.merge([config.DIRECTORY / "small.config", *config.fragments(DEFAULT)[1:]])
     debug = ("DEBUG_INFO_BTF", "DEBUG_INFO_DWARF5", "DEBUG_INFO_NONE")
     small |= {f"CONFIG_{name}": lab[f"CONFIG_{name}"] for name in debug}
     actual = build.configure(wishes(row.case, {**lab, **small}), log)
@@ -215,7 +215,7 @@ def problems(name: str, extra: Sequence[Patch] = ()) -> list[str]:
     patches = load()
     # Only what the series touches: an extra patch breaks these or nothing.
     objects = touched(patches)
-    lab = config.merge(config.fragments(True))
+    lab = config.merge(config.fragments(DEFAULT))
     rows: list[Row] = []
     with locked("kernel") as lock:
         base = source.get()
@@ -238,7 +238,7 @@ def run(names: Sequence[str] = (), boot: bool = False) -> int:
     if not patches:
         raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
     objects = [*touched(patches), *USERS]
-    lab = config.merge(config.fragments(True))
+    lab = config.merge(config.fragments(DEFAULT))
     cases = select(names)
     rows: list[Row] = []
     with locked("kernel") as lock:

@@ -10,7 +10,7 @@ from lab import proc, results
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.kbuild import Kbuild, touched
-from lab.kernel.series import PATCHES, load
+from lab.kernel.series import DEFAULT, PATCHES, load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD
@@ -58,7 +58,7 @@ def _version() -> str:
 def _check(build: Kbuild, objects: Sequence[str], name: str) -> tuple[Counter[str], list[str]]:
     """What sparse says about those of `objects` that exist in this tree, and which these are."""
     log = _LOGS / f"{name}.log"
-    build.configure(config.merge(config.fragments(True)), log)
+    build.configure(config.merge(config.fragments(DEFAULT)), log)
     build.must("prepare", log=log, what=f"make prepare ({name})")
     there = build.builds(objects)
     build.must("C=2", f"CHECK={CHECKER}", "CF=-D__CHECK_ENDIAN__", *there, log=log, what=f"sparse ({name})")

@@ -13,7 +13,8 @@ from pathlib import Path
 from lab import proc, space, terminal
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
-from lab.kernel.series import Patch, load
+from lab.kernel.series import DEFAULT as DEFAULT_SERIES
+from lab.kernel.series import Patch, load_all
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD, cache
@@ -33,8 +34,8 @@ class Variant:
     name: str
     fragments: tuple[str, ...] = ()
     """Files in kernel/config/, merged after those that every kernel has."""
-    series: bool = True
-    """With the series, in the tree that all such variants share; else without, in a tree of its own."""
+    series: tuple[str, ...] = DEFAULT_SERIES
+    """What is applied. Variants with the default share a tree; others have theirs beside it."""
     objects: str = "objects"
     """Its object tree; two variants that differ in few files may share one."""
     keep: int = 1
@@ -49,12 +50,22 @@ DEBUG = Variant("kernel-debug", fragments=("debug.config",), objects="objects-de
 _JUMP_LABEL = ("jump-label.config",)
 COST = Variant("kernel-cost", fragments=_JUMP_LABEL, objects="objects-cost")
 """The default kernel with static keys as they are shipped: patched code. For guests whose CPUs share a thread."""
-STOCK = Variant("kernel-stock", fragments=_JUMP_LABEL, series=False, objects="objects-stock")
+STOCK = Variant("kernel-stock", fragments=_JUMP_LABEL, series=(), objects="objects-stock")
 """The base as it is, to compare with COST."""
 MUTANT = Variant("kernel-mutant")
 """The default kernel with one patch more, built in the same trees."""
 DEBUG_MUTANT = Variant("kernel-debug-mutant", fragments=DEBUG.fragments, objects=DEBUG.objects, mib=DEBUG.mib)
 """The kernel for debugging with one patch more, built in the same trees."""
+
+PUD = Variant(
+    "kernel-pud-test",
+    fragments=("small.config", "pud-test.config"),
+    series=("pud",),
+    objects="objects-pud-test",
+    keep=2,
+    mib=900,
+)
+"""1 GiB pages for anonymous memory, on a small kernel that looks at its page tables."""
 
 PREEMPTION = {"full": "preempt.config", "rt": "rt.config"}
 """Other models of preemption than the usual one, which is lazy: name -> fragment."""
@@ -74,6 +85,14 @@ def preempted(variant: Variant, model: str) -> Variant:
         objects=f"{variant.objects}-preempt",
         keep=1,
     )
+
+
+def with_series(variant: Variant, series: tuple[str, ...]) -> Variant:
+    """`variant` with other series than the default, with objects and finished kernels of its own; else itself."""
+    if series == variant.series:
+        return variant
+    name = "-".join(series)
+    return replace(variant, name=f"{variant.name}-{name}", series=series, objects=f"{variant.objects}-{name}", keep=1)
 
 
 @dataclass(frozen=True)
@@ -131,15 +150,20 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
     `update` looks for a newer base first; `extra` are patches to apply after the series. Raises LabError for
     everything that can go wrong on the way.
     """
-    patches = [*(load() if variant.series else []), *extra]
-    names = [*config.fragments(bool(patches)), *(config.DIRECTORY / name for name in variant.fragments)]
+    patches = [*load_all(variant.series), *extra]
+    # Patches upon the default series may have to do with its options.
+    of = variant.series or (DEFAULT_SERIES if patches else ())
+    names = [*config.fragments(of), *(config.DIRECTORY / name for name in variant.fragments)]
     wanted = config.merge(names)
     fragments = [name.read_bytes() for name in names]
     with locked("kernel") as lock:
         base = source.get(update, variant.mib + _FINISHED_MIB)
         worktree = Worktree(base)
-        if variant.series:
+        if variant.series == DEFAULT_SERIES:
             tree, changed = base.tree, worktree.set(patches)
+        elif variant.series:
+            worktree = worktree.beside("-".join(variant.series))
+            tree, changed = worktree.base.tree, worktree.set(patches)
         else:
             tree, changed = worktree.stock(), []
         digest = key(base.version, patches, fragments, source.compiler_identity())

@@ -10,8 +10,8 @@ from lab.paths import KERNEL_DIR
 
 DIRECTORY = KERNEL_DIR / "config"
 FRAGMENT = DIRECTORY / "lab.config"
-SERIES_FRAGMENT = DIRECTORY / "series.config"
-"""Options that exist only with the series applied."""
+SERIES_FRAGMENTS = {"mthp": DIRECTORY / "series.config", "pud": DIRECTORY / "pud.config"}
+"""Options that exist only with the series of that name applied."""
 
 _SET = re.compile(r"(CONFIG_\w+)=(.*)")
 _UNSET = re.compile(r"# (CONFIG_\w+) is not set")
@@ -33,12 +33,9 @@ def has(text: str, option: str) -> bool:
     return parse(text).get(f"CONFIG_{option}", "n") != "n"
 
 
-def fragments(has_series: bool) -> list[Path]:
-    """The fragments to merge, in order."""
-    found = [FRAGMENT]
-    if has_series and SERIES_FRAGMENT.exists():
-        found.append(SERIES_FRAGMENT)
-    return found
+def fragments(series: Sequence[str]) -> list[Path]:
+    """The fragments to merge for a kernel with these series, in order."""
+    return [FRAGMENT, *(SERIES_FRAGMENTS[name] for name in series if name in SERIES_FRAGMENTS)]
 
 
 def merge(paths: Sequence[Path]) -> dict[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A git tree of the kernel to edit the series in, and the way back from its commits to kernel/series/mthp/."""
+"""A git tree of the kernel to edit the series in, and the way back from its commits to kernel/series/."""
 
 import hashlib
 import json
@@ -91,11 +91,11 @@ def _busy(directory: Path) -> str:
     return ""
 
 
-def create(directory: Path) -> None:
+def create(directory: Path, patches_dir: Path = PATCHES) -> None:
     """Makes a git tree at `directory`: a commit for the base, tagged lab-base, and one for each patch. An
     existing tree is brought up to date if nobody has edited it, and never overwritten otherwise."""
     directory = directory.absolute()
-    patches = load()
+    patches = load(patches_dir)
     with locked("kernel"):
         base = source.get()
         worktree = Worktree(base)

@@ -12,7 +12,10 @@ from pathlib import Path
 from lab.errors import Exit, LabError
 from lab.paths import KERNEL_DIR
 
-PATCHES = KERNEL_DIR / "series" / "mthp"
+ROOT = KERNEL_DIR / "series"
+DEFAULT = ("mthp",)
+"""The series that all is about where nobody names another."""
+PATCHES = ROOT / DEFAULT[0]
 _FILE = re.compile(rb"^(?:---|\+\+\+) (?:[ab]/([^\t\n]+)|/dev/null)", re.MULTILINE)
 _RENAME = re.compile(rb"^(?:rename|copy) (?:from|to) ([^\n]+)", re.MULTILINE)
 
@@ -28,6 +31,35 @@ class Patch:
         """Paths in the kernel tree that the patch reads or writes."""
         names = [match for match in _FILE.findall(self.content) if match] + _RENAME.findall(self.content)
         return {name.decode() for name in names}
+
+
+def every() -> tuple[str, ...]:
+    """The series that there are, the default first."""
+    return (*DEFAULT, *sorted({path.parent.name for path in ROOT.glob("*/series")} - set(DEFAULT)))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The series that `text`, such as the variable SERIES, names, in the order to apply them; LabError for one that is
+    not there."""
+    found = tuple(text.split())
+    for name in found:
+        if name not in every():
+            raise LabError(Exit.USAGE, f"there is no series {name!r} in {ROOT}; there are: {', '.join(every())}")
+    if len(set(found)) != len(found) or not found:
+        raise LabError(Exit.USAGE, f"SERIES={text!r}: name each series once")
+    return found
+
+
+def one(series: Sequence[str]) -> Path:
+    """The directory of the only one of `series`; LabError if there are more."""
+    if len(series) != 1:
+        raise LabError(Exit.USAGE, f"this is for one series at a time, not for {' '.join(series)}")
+    return ROOT / series[0]
+
+
+def load_all(series: Sequence[str]) -> list[Patch]:
+    """The patches of these series, one after the other."""
+    return [patch for name in series for patch in load(ROOT / name)]
 
 
 def load(directory: Path = PATCHES) -> list[Patch]:

@@ -108,6 +108,23 @@ class Worktree:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
 
+    def beside(self, name: str) -> "Worktree":
+        """A worktree with a tree of its own, made on the first call: another series is put there, and what was built
+        of this tree stays as new as it is."""
+        base = Base(self._base.version, self._base.directory / name)
+        if not base.tree.is_dir():
+            part = base.directory / ".linux"
+            shutil.rmtree(part, ignore_errors=True)
+            part.parent.mkdir(parents=True, exist_ok=True)
+            self.export(part, link=True)
+            part.rename(base.tree)
+        return Worktree(base)
+
+    @property
+    def base(self) -> Base:
+        """What the tree is made of, and where it is."""
+        return self._base
+
     def stock(self) -> Path:
         """A second tree, of the base alone, made on the first call. Builds are out of tree and `set` replaces
         files instead of writing into them, so that the two can share what they have in common."""

@@ -12,7 +12,6 @@ from unittest import mock
 
 from lab.errors import Exit, LabError
 from lab.kernel import gittree
-from lab.kernel.series import load
 from lab.kernel.source import Base
 
 
@@ -30,7 +29,6 @@ class RoundTrip(unittest.TestCase):
         self.tree = self.root / "tree"
         for target, value in (
             ("lab.kernel.gittree.source.get", lambda: base),
-            ("lab.kernel.gittree.load", lambda directory=self.patches: load(directory)),
             ("lab.lock.cache", lambda: self.root),
         ):
             patcher = mock.patch(target, value)
@@ -39,7 +37,7 @@ class RoundTrip(unittest.TestCase):
         quiet = redirect_stdout(io.StringIO())
         quiet.__enter__()
         self.addCleanup(quiet.__exit__, None, None, None)
-        gittree.create(self.tree)
+        gittree.create(self.tree, self.patches)
 
     def git(self, *args: str) -> str:
         identity = ["-c", "user.name=A B", "-c", "user.email=a@b"]
@@ -67,7 +65,7 @@ class RoundTrip(unittest.TestCase):
         first = {path.name: path.read_bytes() for path in self.patches.iterdir()}
         self.assertEqual(sorted(first), ["0001-mm-one-upper.patch", "0002-mm-two.patch", "series"])
         shutil.rmtree(self.tree)
-        gittree.create(self.tree)
+        gittree.create(self.tree, self.patches)
         self.assertEqual(self.git("log", "-2", "--format=%s", "--reverse"), "mm: [one] upper\nmm: two\n")
         self.git("commit", "--amend", "-q", "--no-edit", "--date=now", "--author=A B <a@b>")
         self.git("reset", "-q", "--hard", "HEAD@{1}")
@@ -87,12 +85,12 @@ class RoundTrip(unittest.TestCase):
     def test_work_is_never_overwritten(self) -> None:
         (self.tree / "mm" / "new.c").write_text("x\n")
         self.refused(self.export, "not committed (mm/new.c)")
-        self.refused(lambda: gittree.create(self.tree), "was edited")
+        self.refused(lambda: gittree.create(self.tree, self.patches), "was edited")
         self.git("add", "-A")
         self.git("commit", "-q", "-m", "mm: new")
-        self.refused(lambda: gittree.create(self.tree), "commits of its own")
+        self.refused(lambda: gittree.create(self.tree, self.patches), "commits of its own")
         self.export()
-        gittree.create(self.tree)
+        gittree.create(self.tree, self.patches)
         self.assertTrue((self.tree / "mm" / "new.c").exists())
 
     def test_patches_changed_meanwhile_are_not_overwritten(self) -> None:
@@ -109,12 +107,12 @@ class RoundTrip(unittest.TestCase):
         self.export()
         patch = self.patches / "0001-mm-one.patch"
         patch.write_text(patch.read_text().replace("mm: one", "mm: changed by hand"))
-        gittree.create(self.tree)
+        gittree.create(self.tree, self.patches)
         self.assertEqual(self.git("log", "-1", "--format=%s"), "mm: changed by hand\n")
 
     def test_a_directory_of_somebody_else(self) -> None:
         other = self.root / "other"
         other.mkdir()
         (other / "file").touch()
-        self.refused(lambda: gittree.create(other), "not a tree that")
+        self.refused(lambda: gittree.create(other, self.patches), "not a tree that")
         self.refused(lambda: gittree.export(other), "no git tree")

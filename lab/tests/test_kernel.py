@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from lab.errors import Exit, LabError
-from lab.kernel import build, config, tarball
+from lab.kernel import build, config, series, tarball
 from lab.kernel.series import Patch
 
 
@@ -25,7 +25,7 @@ class Config(unittest.TestCase):
         self.assertEqual(caught.exception.code, Exit.CONFIG)
 
     def test_the_fragments_parse_whole(self) -> None:
-        for path in config.fragments(has_series=True):
+        for path in config.fragments(list(config.SERIES_FRAGMENTS)):
             lines = [line for line in path.read_text().splitlines() if line and not line.startswith("# ")]
             self.assertEqual(len(config.parse(path.read_text())), len(lines), path)
 
@@ -45,6 +45,32 @@ class Key(unittest.TestCase):
 
     def test_a_name_alone_does_not(self) -> None:
         self.assertEqual(build.key("7", [Patch("a", b"x")], [], ""), build.key("7", [Patch("b", b"x")], [], ""))
+
+
+class Series(unittest.TestCase):
+    """Kernels with another series than the default."""
+
+    def test_they_share_nothing_with_the_usual_one(self) -> None:
+        self.assertIs(build.with_series(build.DEFAULT, ("mthp",)), build.DEFAULT)
+        found = [build.with_series(build.DEFAULT, one) for one in (("pud",), ("mthp", "pud"))]
+        for what in ("name", "objects", "series"):
+            self.assertEqual(
+                len({getattr(one, what) for one in (build.DEFAULT, build.PUD, *found)}), 4 - (what == "series")
+            )
+
+    def test_an_unknown_or_repeated_name_is_refused(self) -> None:
+        self.assertEqual(series.names("mthp pud"), ("mthp", "pud"))
+        for wrong in ("", "nope", "pud pud"):
+            with self.assertRaises(LabError, msg=wrong) as caught:
+                series.names(wrong)
+            self.assertEqual(caught.exception.code, Exit.USAGE)
+        with self.assertRaises(LabError):
+            series.one(("mthp", "pud"))
+
+    def test_the_options_of_one_are_not_asked_of_another(self) -> None:
+        self.assertEqual(config.fragments(("mthp",)), [config.FRAGMENT, config.DIRECTORY / "series.config"])
+        self.assertEqual(config.fragments(("pud",)), [config.FRAGMENT, config.DIRECTORY / "pud.config"])
+        self.assertEqual(config.fragments(()), [config.FRAGMENT])
 
 
 class Variants(unittest.TestCase):
