@@ -21,7 +21,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2};
@@ -152,11 +152,12 @@ impl Service {
         }
         // Out of the way of the numbers that they get.
         let all = held.iter().flat_map(|held| held.iter());
-        let high: Vec<i32> = all
-            .map(|(_, one)| fcntl(one, FcntlArg::F_DUPFD_CLOEXEC(100)).unwrap())
+        let high: Vec<OwnedFd> = all
+            .map(|(_, one)| rustix::io::fcntl_dupfd_cloexec(one, 100).unwrap())
             .collect();
+        let numbers: Vec<i32> = high.iter().map(AsRawFd::as_raw_fd).collect();
         let place = move || {
-            for (at, from) in (3..).zip(&high) {
+            for (at, from) in (3..).zip(&numbers) {
                 // SAFETY: both are numbers; nobody in this process knows the new one.
                 if unsafe { libc::dup2(*from, at) } < 0 {
                     return Err(std::io::Error::last_os_error());
