@@ -156,7 +156,7 @@ class SpaceTest(HostTest):
             if objects:
                 (base.directory / build.DEFAULT.objects).mkdir(parents=True)
             with (
-                mock.patch("lab.kernel.build.load", return_value=[]),
+                mock.patch("lab.kernel.build.load_all", return_value=[]),
                 mock.patch("lab.kernel.build.locked", return_value=nullcontext(0)),
                 mock.patch("lab.kernel.build.source.get", return_value=base),
                 mock.patch("lab.kernel.build.source.compiler_identity", return_value="cc"),
