@@ -28,6 +28,7 @@ _LOCK_FILE = REPO / "lab" / "kubernetes.lock"
 _VERSIONS = ("1.29", "1.33", "1.37")
 """The oldest that still had updates when this was written, one between, the newest."""
 _UNIT = REPO / "packaging" / "systemd" / "mthp_ext.service"
+_PROGRAMS = {"pods.py", "reload.py"}
 _HOST_PATHS = {"/sys/fs/cgroup"}
 _OPEN = "import json, sys, yaml; print(json.dumps([one for p in sys.argv[1:] for one in yaml.safe_load_all(open(p))]))"
 _SEEDS = ("containerd", "runc", "zlib1g", "libgcc-s1", "findutils")
@@ -37,6 +38,12 @@ def capabilities() -> set[str]:
     """Those of the unit, which its tests show to be enough and needed."""
     found = re.search(r"^CapabilityBoundingSet=(.*)$", _UNIT.read_text(), re.MULTILINE)
     return {word.removeprefix("CAP_") for word in found[1].split()} if found else set()
+
+
+def _remote(one: Mapping[str, Any]) -> list[str]:
+    """Its probes by the network."""
+    probes = {key: one[key] for key in ("startupProbe", "livenessProbe", "readinessProbe") if key in one}
+    return [key for key, probe in probes.items() if {"httpGet", "tcpSocket", "grpc"} & probe.keys()]
 
 
 def _of_container(one: Mapping[str, Any]) -> Iterator[str]:
@@ -50,7 +57,8 @@ def _of_container(one: Mapping[str, Any]) -> Iterator[str]:
         (held.get("drop") == ["ALL"], "capabilities of the runtime's"),
         (set(held.get("add", [])) == capabilities(), f"not the unit's capabilities: {held.get('add')}"),
         ("memory" in limits and "memory" in requests and "cpu" in requests, "no requests, or no limit of memory"),
-        ("livenessProbe" in one, "nothing ends it when it hangs"),
+        ("exec" in one.get("startupProbe", {}), "a rollout does not wait until it works"),
+        (not _remote(one), f"who reaches the port has it ended: {', '.join(_remote(one))}"),
         (not str(one.get("image", "")).endswith(":latest"), "an image that changes"),
         ("seccompProfile" not in has, "a profile of its own"),
     ):
@@ -75,12 +83,43 @@ def _of_pod(spec: Mapping[str, Any]) -> Iterator[str]:
             yield from _of_container(one)
 
 
+def _of_network(one: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Whether policies let in only pods with some label, in namespaces with one, to the ports that it has."""
+    labels = one["spec"]["template"].get("metadata", {}).get("labels", {}).items()
+    of_pod = one["spec"]["template"]["spec"]["containers"]
+    ports = {port["containerPort"] for container in of_pod for port in container.get("ports", [])}
+    policies = [
+        other["spec"]
+        for other in documents
+        if other.get("kind") == "NetworkPolicy"
+        and other["metadata"].get("namespace") == one.get("metadata", {}).get("namespace")
+        and other["spec"]["podSelector"].get("matchLabels", {}).items() <= labels
+    ]
+    for direction in ("Ingress", "Egress"):
+        if not any(direction in policy.get("policyTypes", ()) for policy in policies):
+            yield f"no policy of the network: {direction}"
+    for rule in (rule for policy in policies for rule in policy.get("ingress", [])):
+        peers = rule.get("from", [])
+        narrow = [
+            "ipBlock" not in peer
+            and all(peer.get(key, {}).get("matchLabels") for key in ("namespaceSelector", "podSelector"))
+            for peer in peers
+        ]
+        if not peers or not all(narrow):
+            yield "anybody may ask for metrics"
+        if {port.get("port") for port in rule.get("ports", [{}])} != ports:
+            yield f"let in to other ports than {sorted(ports)}"
+    if any(policy.get("egress") for policy in policies):
+        yield "it asks somebody"
+
+
 def against(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     """What rules have against the manifests."""
     sets = [one for one in documents if one.get("kind") == "DaemonSet"]
     found = [] if sets else ["no DaemonSet"]
     for one in sets:
         found += _of_pod(one["spec"]["template"]["spec"])
+        found += _of_network(one, documents)
     rights = [
         one["kind"] for one in documents if one["kind"] in {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"}
     ]
@@ -128,7 +167,7 @@ def host() -> Suite:
     documents = read(*resources)
     suite.check("they have the rights that they need and no more", not (found := against(documents)), "\n".join(found))
     kustomization = read(str(MANIFESTS / "kustomization.yaml"))[0]
-    found = misses(kustomization, documents, files - {"kustomization.yaml", "pods.py"})
+    found = misses(kustomization, documents, files - {"kustomization.yaml", *_PROGRAMS})
     suite.check("the kustomization names what is there", not found, "\n".join(found))
     suite.settle()
     return suite

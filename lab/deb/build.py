@@ -41,7 +41,7 @@ class Source:
     author: str
     dirty: bool
     tags: tuple[str, ...]
-    """Versions of releases that it comes after, its own among them."""
+    """Versions of releases that it comes after, its own and the newest of CHANGELOG.md among them: v1.2.3."""
     tag: str
     """Of this very commit, if it has one that is a version."""
 
@@ -69,6 +69,12 @@ def _tags(which: str) -> tuple[str, ...]:
     return tuple(tag for tag in _git("tag", which, "HEAD").split() if _RELEASED.fullmatch(tag))
 
 
+def named(changelog: str) -> tuple[str, ...]:
+    """The newest release that CHANGELOG.md names; a clone may have no tags, or the project not yet."""
+    found = re.findall(r"^## (\d+(?:\.\d+)+) - \d", changelog, re.MULTILINE)
+    return tuple(f"v{found}" for found in sorted(found, key=_numbers)[-1:])
+
+
 def source() -> Source:
     """What is checked out."""
     commit, seconds, author = _git("show", "--no-patch", "--format=%H%x09%ct%x09%an <%ae>", "HEAD").split("\t")
@@ -78,7 +84,7 @@ def source() -> Source:
         when=datetime.fromtimestamp(int(seconds), UTC),
         author=author,
         dirty=bool(_git("status", "--porcelain")),
-        tags=_tags("--merged"),
+        tags=(*_tags("--merged"), *named((REPO / "CHANGELOG.md").read_text())),
         tag=next(iter(_tags("--points-at")), ""),
     )
 

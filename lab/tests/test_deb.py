@@ -2,6 +2,7 @@
 """The Debian package: its version, and what is said of what is linked into the program."""
 
 import itertools
+import os
 import re
 import subprocess
 import tempfile
@@ -14,8 +15,10 @@ from typing import Any
 from lab.deb import build, licences, linked, sbom
 from lab.deb.linked import Crate
 from lab.errors import Exit, LabError
+from lab.paths import REPO
 
 WHEN = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
+POSTRM = REPO / "packaging" / "debian" / "mthp-ext.postrm"
 SOURCE = build.Source("abcdef123456", WHEN, "A <a@b.example>", False, (), "")
 
 
@@ -57,6 +60,27 @@ class VersionTest(unittest.TestCase):
         for one, other in itertools.pairwise(ascending):
             self.assertTrue(lower(one, other), (one, other))
 
+    def test_a_release_that_has_no_tag_is_in_the_changelog(self) -> None:
+        changelog = "# Changelog\n\n## Unreleased\n\n## 1.2.0 - 2026-11-22\n\nIn 9.9.9 - 1\n\n## 1.1.10 - 2026-01-01\n"
+        self.assertEqual(build.named(changelog), ("v1.2.0",))
+        self.assertEqual(build.named("# Changelog\n\n## Unreleased\n"), ())
+        self.assertEqual(build.named("## 1.9.0 - 2026-01-01\n## 1.10.0 - 2026-01-02\n"), ("v1.10.0",))
+
+        def of(program: str, text: str, **others: Any) -> str:
+            return build.version(replace(SOURCE, tags=build.named(text), **others), program, "12")
+
+        before, after = of("1.2.0", "## 1.1.10 - 2026-01-01\n"), of("1.2.0", changelog)
+        released = of("1.2.0", changelog, tag="v1.2.0")
+        next_one = of("1.3.0", changelog)
+        self.assertEqual(released, "1.2.0-1~deb12")
+        self.assertRegex(after, r"^1\.2\.1~git")
+        for one, other in itertools.pairwise((before, released, after, "1.2.1-1~deb12", next_one)):
+            self.assertTrue(lower(one, other), (one, other))
+        # That of the checkout comes after what its own changelog names.
+        newest = build.named((REPO / "CHANGELOG.md").read_text())
+        self.assertTrue(newest)
+        self.assertLessEqual(set(newest), set(build.source().tags))
+
     def test_the_hash_is_as_long_in_each_clone(self) -> None:
         self.assertRegex(build.source().commit, r"^[0-9a-f]{12}$")
 
@@ -75,6 +99,62 @@ class VersionTest(unittest.TestCase):
         self.assertEqual(build.maintainer(SOURCE, {}), "A <a@b.example>")
         env = {"DEBFULLNAME": "B", "DEBEMAIL": "b@c.example"}
         self.assertEqual(build.maintainer(SOURCE, env), "B <b@c.example>")
+
+
+MARK = "# Made by mthp_ext; goes when mthp-ext is purged.\n"
+
+
+class RemovalTest(unittest.TestCase):
+    def _after(self, action: str, **others: str) -> set[str]:
+        """What is left of files and links in a tree that has these besides."""
+        with tempfile.TemporaryDirectory() as scratch:
+            root = Path(scratch)
+            unit, instance = "mthp_ext@.service", "etc/systemd/system/multi-user.target.wants/mthp_ext@{}.service"
+            links = {
+                instance.format("a"): f"/lib/systemd/system/{unit}",
+                instance.format("b"): f"/usr/lib/systemd/system/{unit}",
+                instance.format("c"): f"/usr/local/lib/systemd/system/{unit}",
+                instance.format("d"): f"/etc/systemd/system/{unit}",
+            }
+            files = {
+                "run/mthp_ext/reload-1": "",
+                "run/mthp_ext-settings": "",
+                "etc/mthp_ext/config.d/made.toml": MARK,
+                "etc/mthp_ext/config.d/own.toml": "# Mine.\n",
+                **others,
+            }
+            for name in (*files, *links):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (root / name).write_text(text)
+            for name, to in links.items():
+                (root / name).symlink_to(to)
+            done = subprocess.run(
+                ["sh", str(POSTRM), action],
+                env={"DPKG_ROOT": scratch, "PATH": os.environ["PATH"]},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            left = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()}
+            kept = {instance.format("c"), instance.format("d"), "etc/mthp_ext/config.d/own.toml"}
+            self.assertLessEqual(kept, left)
+            return left - kept - set(others)
+
+    def test_a_purge_takes_what_is_the_packages(self) -> None:
+        # Another process, and one that has ended meanwhile.
+        others = {"proc/1/comm": "systemd\n", "proc/7/status": "", "proc/8/comm": "mthp_ext_copy\n"}
+        self.assertEqual(self._after("purge", **others), set())
+        self.assertNotIn("run/mthp_ext/reload-1", left := self._after("remove"))
+        self.assertIn("run/mthp_ext-settings", left)
+        self.assertEqual(len(self._after("upgrade")), 5)
+
+    def test_what_another_installation_uses_stays(self) -> None:
+        for name in ("usr/local/sbin/mthp_ext", "proc/12/comm"):
+            others = {"proc/1/comm": "systemd\n", name: "mthp_ext\n"}
+            self.assertEqual(self._after("purge", **others), {"run/mthp_ext/reload-1", "run/mthp_ext-settings"})
+            self.assertIn("run/mthp_ext/reload-1", self._after("remove", **others))
 
 
 class LicenceTest(unittest.TestCase):

@@ -7,11 +7,16 @@ import hashlib
 import importlib.util
 import io
 import json
+import os
+import subprocess
+import sys
 import tarfile
+import tempfile
 import tomllib
 import unittest
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from lab.checks import kubernetes
@@ -21,6 +26,7 @@ _spec = importlib.util.spec_from_file_location("pods", kubernetes.MANIFESTS / "p
 assert _spec is not None and _spec.loader is not None
 pods = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(pods)
+RELOAD = kubernetes.MANIFESTS / "reload.py"
 
 WHEN = datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
 
@@ -30,7 +36,8 @@ def good() -> list[dict[str, Any]]:
     container = {
         "name": "c",
         "image": "i",
-        "livenessProbe": {},
+        "startupProbe": {"exec": {"command": ["c"]}},
+        "ports": [{"containerPort": 1}],
         "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"memory": "1Mi"}},
         "securityContext": {
             "privileged": False,
@@ -48,7 +55,21 @@ def good() -> list[dict[str, Any]]:
             {"projected": {"sources": [{"configMap": {"name": "m"}}]}},
         ],
     }
-    return [{"kind": "DaemonSet", "spec": {"template": {"spec": spec}}}]
+    labels = {"a": "b", "c": "d"}
+    peer = {"namespaceSelector": {"matchLabels": {"x": "y"}}, "podSelector": {"matchLabels": {"x": "y"}}}
+    network = {
+        "podSelector": {"matchLabels": {"a": "b"}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [peer], "ports": [{"port": 1}]}],
+    }
+    return [
+        {
+            "kind": "DaemonSet",
+            "metadata": {"namespace": "n"},
+            "spec": {"template": {"metadata": {"labels": labels}, "spec": spec}},
+        },
+        {"kind": "NetworkPolicy", "metadata": {"namespace": "n"}, "spec": network},
+    ]
 
 
 class RulesTest(unittest.TestCase):
@@ -63,7 +84,28 @@ class RulesTest(unittest.TestCase):
         def container(change: Callable[[dict[str, Any]], object]) -> list[str]:
             return pod(lambda spec: change(spec["containers"][0]))
 
+        def network(change: Callable[[dict[str, Any]], object]) -> list[str]:
+            documents = copy.deepcopy(good())
+            change(documents[1]["spec"])
+            return kubernetes.against(documents)
+
+        def peer(change: Callable[[dict[str, Any]], object]) -> list[str]:
+            return network(lambda spec: change(spec["ingress"][0]["from"][0]))
+
         for found in (
+            network(lambda spec: spec.update(policyTypes=["Ingress"])),
+            network(lambda spec: spec.update(policyTypes=["Egress"])),
+            network(lambda spec: spec["ingress"].append({"ports": [{"port": 1}]})),
+            network(lambda spec: spec["ingress"][0].pop("ports")),
+            network(lambda spec: spec["ingress"][0]["ports"].append({"port": 2})),
+            network(lambda spec: spec.update(egress=[{}])),
+            peer(lambda one: one.pop("podSelector")),
+            peer(lambda one: one.pop("namespaceSelector")),
+            peer(lambda one: one.update(podSelector={})),
+            peer(lambda one: one.update(ipBlock={"cidr": "0.0.0.0/0"})),
+            network(lambda spec: spec["podSelector"]["matchLabels"].update(e="f"))[:1],
+            kubernetes.against(good()[:1])[:1],
+            kubernetes.against([good()[0], {**good()[1], "metadata": {"namespace": "m"}}])[:1],
             pod(lambda spec: spec.update(hostPID=True)),
             pod(lambda spec: spec.pop("automountServiceAccountToken")),
             pod(lambda spec: spec.update(serviceAccountName="a")),
@@ -76,7 +118,9 @@ class RulesTest(unittest.TestCase):
             container(lambda one: one["securityContext"]["capabilities"].pop("drop")),
             container(lambda one: one["securityContext"]["capabilities"]["add"].append("SYS_ADMIN")),
             container(lambda one: one["resources"].pop("limits")),
-            container(lambda one: one.pop("livenessProbe")),
+            container(lambda one: one.pop("startupProbe")),
+            container(lambda one: one.update(livenessProbe={"httpGet": {"port": 1}})),
+            container(lambda one: one.update(readinessProbe={"tcpSocket": {"port": 1}})),
             container(lambda one: one.update(image="i:latest")),
             kubernetes.against([*good(), {"kind": "ClusterRole"}]),
             pod(lambda spec: spec.update(initContainers=[{"name": "x"}]))[:1],
@@ -98,8 +142,8 @@ class RulesTest(unittest.TestCase):
 
 
 def pod(name: str, **others: Any) -> dict[str, Any]:
-    """One of a namespace, as the API has it."""
-    uid = "01234567-89ab-cdef-0123-456789abcdef"
+    """One of a namespace, as the API has it; its UID ends in its name."""
+    uid = f"01234567-89ab-cdef-0123-456789abcde{name}"
     return {"metadata": {"namespace": "shop", "name": name, "uid": uid, **others}, "status": {"phase": "Running"}}
 
 
@@ -113,6 +157,7 @@ class PodsTest(unittest.TestCase):
                 # Of the node's manifests.
                 pod(
                     "d",
+                    namespace="kube-system",
                     annotations={
                         "mthp-ext/policy": "database",
                         "kubernetes.io/config.hash": "8daa50c3a64c9ff60bb9eab7b44b56fd",
@@ -125,27 +170,109 @@ class PodsTest(unittest.TestCase):
         text, refused = made
         self.assertEqual(refused, [])
         found = tomllib.loads(text)["override"]
-        self.assertEqual([one["policy"] for one in found], ["database", "small-services", "database"])
+        # By namespace and name.
+        self.assertEqual([one["policy"] for one in found], ["database", "database", "small-services"])
         self.assertEqual(
-            found[0]["cgroups"],
+            found[1]["cgroups"],
             [
-                "kubepods.slice/**/kubepods*-pod01234567_89ab_cdef_0123_456789abcdef.slice",
-                "kubepods/**/pod01234567-89ab-cdef-0123-456789abcdef",
+                "kubepods.slice/**/kubepods*-pod01234567_89ab_cdef_0123_456789abcdeb.slice",
+                "kubepods/**/pod01234567-89ab-cdef-0123-456789abcdeb",
             ],
         )
-        self.assertIn("kubepods/**/pod8daa50c3a64c9ff60bb9eab7b44b56fd", found[2]["cgroups"])
+        self.assertIn("kubepods/**/pod8daa50c3a64c9ff60bb9eab7b44b56fd", found[0]["cgroups"])
         self.assertIn("# shop/b\n", text)
 
     def test_a_pod_gets_no_more_than_it_may_ask_for(self) -> None:
         wrong = [
             pod("a", labels={"mthp-ext/policy": "off"}),
             pod("b", labels={"mthp-ext/policy": "database"}, uid="*"),
-            pod("c", annotations={"mthp-ext/policy": "database", "kubernetes.io/config.hash": "x/**"}),
+            pod(
+                "c",
+                namespace="kube-system",
+                annotations={"mthp-ext/policy": "database", "kubernetes.io/config.hash": "x/**"},
+            ),
             pod("d", annotations={"mthp-ext/policy": 'database"\ncgroups = ["**"]'}),
         ]
         text, refused = pods.overrides(wrong, ["database"])
-        self.assertEqual([line.partition(":")[0] for line in refused], [f"shop/{name}" for name in "abcd"])
+        names = ["kube-system/c", *(f"shop/{name}" for name in "abd")]
+        self.assertEqual([line.partition(":")[0] for line in refused], names)
         self.assertEqual(tomllib.loads(text), {})
+
+    def test_nobody_asks_in_anothers_place(self) -> None:
+        victim = pod("a", labels={"app": "a"})
+        uid = victim["metadata"]["uid"]
+        for said in (uid, uid.replace("-", "")):
+            annotations = {"mthp-ext/policy": "database", "kubernetes.io/config.hash": said}
+            attacker = pod("b", annotations=annotations)
+            trusted = pod("c", namespace="static", annotations=annotations)
+            for of, static_in in (([victim, attacker], ["static"]), ([trusted, victim], ["static"])):
+                text, refused = pods.overrides(of, ["database"], static_in)
+                self.assertEqual((len(refused), tomllib.loads(text)), (1, {}), said)
+            # Nobody else has it now.
+            text, refused = pods.overrides([trusted, attacker], ["database"], ["static"])
+            self.assertEqual(refused[0].partition(":")[0], "shop/b")
+            self.assertIn(f"kubepods/**/pod{said}", tomllib.loads(text)["override"][0]["cgroups"])
+        self.assertNotIn("# static/c", pods.overrides([trusted], ["database"])[0])
+
+    def test_the_command_takes_what_pods_may_ask_for(self) -> None:
+        annotations = {
+            "mthp-ext/policy": "database",
+            "kubernetes.io/config.hash": "8daa50c3a64c9ff60bb9eab7b44b56fd",
+        }
+        of = json.dumps({"items": [pod("a", annotations=annotations)]})
+        for words, code, found in (
+            ([], 2, ""),
+            (["database"], 1, "--static-in"),
+            (["small-services", "--static-in", "shop"], 1, "may not ask"),
+            (["database", "--static-in", "shop"], 0, "# shop/a\n"),
+        ):
+            argv = [sys.executable, str(kubernetes.MANIFESTS / "pods.py"), *words]
+            done = subprocess.run(argv, input=of, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(found, done.stdout + done.stderr)
+
+
+_KUBECTL = """\
+#!/bin/sh
+# Two pods; that of a gets the file with its third look, that of b with the second.
+echo "$*" >>"$0.log"
+looks() { grep -c "exec pod/$1 .* --show" "$0.log"; }
+case "$*" in
+*" get pods "*) printf 'pod/a\\npod/b\\n' ;;
+*"exec pod/a "*" --show "*) [ "$(looks a)" -lt 3 ] && cat "$0.old" || cat "$0.new" ;;
+*"exec pod/b "*" --show "*) [ "$(looks b)" -lt 2 ] && echo gone >&2 && exit 1 || cat "$0.new" ;;
+*" reload") echo "in force" ;;
+*) exit 9 ;;
+esac
+"""
+
+
+class ReloadTest(unittest.TestCase):
+    def test_an_agent_reads_the_file_when_it_is_there(self) -> None:
+        text, _ = pods.overrides([pod("a", labels={"mthp-ext/policy": "database"})], ["database"])
+        own = tomllib.loads(text)["override"][0]
+        base = {"cgroups": ["kubepods"], "file": "/etc/mthp_ext/config.toml", "policy": "default"}
+        new = {**own, "file": "/etc/mthp_ext/config.d/pods.toml"}
+        with tempfile.TemporaryDirectory() as scratch:
+            kubectl = Path(scratch) / "kubectl"
+            kubectl.write_text(_KUBECTL)
+            kubectl.chmod(0o755)
+            for name, shown in (("old", [base, {**new, "policy": "off"}]), ("new", [base, new])):
+                kubectl.with_suffix(f".{name}").write_text(json.dumps({"version": 1, "shown": shown}))
+            file = Path(scratch) / "pods.toml"
+            file.write_text(text)
+            env = {**os.environ, "PATH": f"{scratch}:{os.environ['PATH']}"}
+            argv = [sys.executable, str(RELOAD), str(file), "--patience"]
+            done = subprocess.run([*argv, "0"], env=env, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertEqual(done.stderr, "pod/a: kubelet has not handed the file on\npod/b: gone\n")
+            log = kubectl.with_suffix(".log")
+            self.assertNotIn("reload", log.read_text())
+            done = subprocess.run([*argv, "18"], env=env, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, "pod/b: in force\npod/a: in force\n")
+            reloads = [line.split()[3] for line in log.read_text().splitlines() if line.endswith(" reload")]
+            self.assertEqual(reloads, ["pod/b", "pod/a"])
 
 
 class ImageTest(unittest.TestCase):
