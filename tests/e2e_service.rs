@@ -16,7 +16,7 @@ use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,8 +34,32 @@ use common::{Group, MIB, PATIENCE, eventually, world};
 
 const UNIT: &str = include_str!("../packaging/systemd/mthp_ext.service");
 
+const METRICS: &str = "unix:/run/mthp_ext_test/service.sock";
+
+/// The first line of what a probe gets, and all of it.
+fn probe() -> (String, String) {
+    let path = METRICS.strip_prefix("unix:").unwrap();
+    let mut stream = UnixStream::connect(path).unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    (text.lines().next().unwrap().to_owned(), text)
+}
+
 /// The period of the watchdog.
 const WATCHDOG: Duration = Duration::from_secs(2);
+
+/// The name of the link there.
+const LINK: &str = "mthp_ext-link";
+
+/// Which link or map a descriptor is of.
+fn object(descriptor: &OwnedFd) -> String {
+    let info = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+    let info = std::fs::read_to_string(info).unwrap();
+    let id = |line: &&str| line.starts_with("link_id:") || line.starts_with("map_id:");
+    info.lines().find(id).expect("an id").to_owned()
+}
 
 /// The service manager's end of the socket.
 struct Manager {
@@ -81,15 +105,22 @@ impl Manager {
         Some((text, descriptor))
     }
 
-    /// What it is to hold when the service is ready, and that message.
-    fn holds(&self) -> (Vec<(String, OwnedFd)>, String) {
-        let mut held = Vec::new();
+    /// What it holds when the service is ready, and that message.  `held`: until now, as systemd
+    /// does: the same again is dropped, and what comes under the same name is kept beside it.
+    fn holds(&self, mut held: Vec<(String, OwnedFd)>) -> (Vec<(String, OwnedFd)>, String) {
+        let links = |held: &[(String, OwnedFd)]| held.iter().filter(|one| one.0 == LINK).count();
+        let held_link = links(&held);
         loop {
+            assert!(held.len() <= 2, "systemd keeps no more: {held:?}");
+            assert!(links(&held) >= held_link, "a kill now would end the policy");
             let (text, descriptor) = self.next_with(PATIENCE).expect("it gets ready");
             let name = |line: &str| line.strip_prefix("FDNAME=").map(str::to_owned);
             match text.lines().find_map(name) {
                 Some(name) if text.starts_with("FDSTORE=1\n") => {
-                    held.push((name, descriptor.expect("a descriptor")));
+                    let new = descriptor.expect("a descriptor");
+                    if !held.iter().any(|(_, old)| object(old) == object(&new)) {
+                        held.push((name, new));
+                    }
                 }
                 Some(name) if text.starts_with("FDSTOREREMOVE=1\n") => {
                     held.retain(|(one, _)| *one != name);
@@ -124,9 +155,11 @@ struct Service(Child);
 
 impl Service {
     fn start(manager: &Manager, group: &Group, out: Stdio) -> Self {
+        std::fs::create_dir_all("/run").unwrap();
         let path = group.path.to_str().unwrap();
         let args = ["run", "--root", path, "--policy", "headroom"];
-        let mut command = command(&[&args[..], &["--limit-share", "0"]].concat());
+        let metrics = ["--limit-share", "0", "--metrics", METRICS];
+        let mut command = command(&[&args[..], &metrics].concat());
         manager.starts(&mut command);
         Service(command.stdout(out).spawn().unwrap())
     }
@@ -251,6 +284,8 @@ fn signs_of_life_come_twice_a_period_and_none_of_a_stopped_process() {
     let service = Service::start(&manager, &group, Stdio::null());
     assert!(manager.next(PATIENCE).unwrap().starts_with("READY=1\n"));
     let signs = manager.during(WATCHDOG * 4);
+    // It has waited for longer than that, and hangs for all that no longer.
+    assert!(probe().0.contains(" 200 "));
     assert!(signs.iter().all(|sign| sign == ALIVE), "{signs:?}");
     assert!((6..=9).contains(&signs.len()), "{signs:?}");
     service.signal(Signal::SIGSTOP);
@@ -282,10 +317,14 @@ fn a_loop_that_hangs_gives_no_sign_of_life() {
     group.set("memory.max", "16M");
     Worker::new(&group).fill(12 * MIB);
     manager.falls_silent();
+    // Nor is the page served, by a thread that lives.
+    eventually("it hangs for too long", || probe().0.contains(" 503 "));
+    assert!(probe().1.contains("the loop of the daemon has hung"));
     // Somebody reads.
     let mut some = [0; 1 << 16];
     assert!(out.read(&mut some).unwrap() > 0);
     assert_eq!(manager.next(PATIENCE).as_deref(), Some(ALIVE));
+    eventually("it is served again", || probe().0.contains(" 200 "));
 }
 
 /// Numbers of linux/capability.h.
@@ -375,25 +414,28 @@ fn what_the_manager_holds_goes_on_and_ends_with_it() {
     let args = handed_over(&group);
     let manager = Manager::new();
     let service = Service::goes_on(&manager, &args, Some(&[]));
-    let (mut held, _) = manager.holds();
+    let (mut held, _) = manager.holds(Vec::new());
     let link = link_id();
     let names: Vec<&str> = held.iter().map(|one| one.0.as_str()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    assert_eq!(names[0], "mthp_ext-link");
+    assert_eq!(names[0], LINK);
     service.signal(Signal::SIGKILL);
     assert_eq!(service.end().2, None);
     assert!(bound(&group));
     let service = Service::goes_on(&manager, &args, Some(&held));
-    (held, _) = manager.holds();
+    let map = object(&held[1].1);
+    (held, _) = manager.holds(held);
     assert_eq!((link_id(), held.len()), (link, 2));
+    assert_ne!(object(&held[1].1), map, "its own");
     assert!(bound(&group));
     service.signal(Signal::SIGTERM);
     let (out, said, code) = service.end();
     assert_eq!((code, said.as_str()), (Some(0), ""), "{out}");
-    assert!(out.contains("stays attached to /handed (SIGTERM)"), "{out}");
+    let handed = "of /handed is handed to the service manager (SIGTERM)";
+    assert!(out.contains(handed), "{out}");
     let last = manager.during(Duration::from_millis(200));
-    let stays = "STOPPING=1\nSTATUS=ending; the policy stays attached\n".to_owned();
-    assert!(last.contains(&stays), "{last:?}");
+    let stays = "STOPPING=1\nSTATUS=ending; the policy is handed to the service manager\n";
+    assert!(last.iter().any(|one| one == stays), "{last:?}");
     assert!(bound(&group));
     drop(held);
     assert_eq!(attached(), 0);
@@ -410,7 +452,7 @@ fn a_manager_that_holds_nothing_is_no_surprise() {
     manager.starts(&mut run);
     let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let service = Service(child.unwrap());
-    let (held, ready) = manager.holds();
+    let (held, ready) = manager.holds(Vec::new());
     assert_eq!(held.len(), 0);
     assert!(ready.contains("it ends with the daemon"), "{ready}");
     assert!(bound(&group));

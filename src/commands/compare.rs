@@ -64,7 +64,7 @@ struct Change {
     of: Of,
     before: f64,
     after: f64,
-    /// A difference above it is no chance.
+    /// What chance adds to a difference of 2 points; more than both is no chance.
     noise: f64,
 }
 
@@ -199,6 +199,17 @@ impl Cgroup {
             all.extend(rules.map(|rule| Of::Narrowed { reason, rule }));
         }
         all
+    }
+
+    /// Is the figure of these two another one again?  What any rule narrowed is what the only one
+    /// did, and counts once.
+    fn repeats(&self, other: &Self, of: &Of) -> bool {
+        match of {
+            Of::Narrowed { reason, rule: None } => {
+                self.rules(reason).union(&other.rules(reason)).count() == 1
+            }
+            _ => false,
+        }
     }
 
     fn figure(&self, of: &Of) -> Option<Figure> {
@@ -357,6 +368,9 @@ fn compare(before: &Side, after: &Side) -> Report {
             continue;
         };
         for of in one.all().union(&other.all()) {
+            if one.repeats(other, of) {
+                continue;
+            }
             if let (Some(then), Some(now)) = (one.figure(of), other.figure(of)) {
                 both.push((name, of.clone(), then, now));
             }
@@ -577,8 +591,27 @@ mod tests {
     fn one_look_will_do_for_counters() {
         let side = |narrowed| Side::of("f".to_owned(), vec![look(1_000_000, narrowed, &json!({}))]);
         let report = compare(&side(200_000), &side(600_000));
-        assert!(changed(&report).contains(&("/a", "fault: narrowed".to_owned())));
+        let wanted = [ALL, "/a"].map(|one| (one, "fault: narrowed by small".to_owned()));
+        assert_eq!(changed(&report), wanted);
         assert_eq!(changed(&compare(&side(200_000), &side(203_000))), []);
+    }
+
+    /// The sum of one rule is that rule.
+    #[test]
+    fn what_several_rules_narrowed_is_a_figure_of_its_own() {
+        let side = |room: u64| {
+            let rules = json!({"fault": {"small": 200_000, "room": room}});
+            Side::of(
+                "f".to_owned(),
+                vec![look(1_000_000, 0, &json!({"narrowed": rules}))],
+            )
+        };
+        let report = compare(&side(100_000), &side(400_000));
+        let mut found = changed(&report);
+        found.sort();
+        let texts = ["fault: narrowed", "fault: narrowed by room"];
+        let wanted = ["/a", ALL].map(|one| texts.map(|text| (one, text.to_owned())));
+        assert_eq!(found, wanted.concat());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use crate::errors::{Context, Result};
 use crate::kernel::attached;
 use crate::kernel::cgroup::{self, Names};
+use crate::kernel::clock;
 use crate::model::orders::Sizes;
 use crate::output::http::{self, MOST_BYTES, Wants};
 use crate::output::openmetrics::{self, CONTENT_TYPE, Cgroups, Counts, InForce, Snapshot};
@@ -96,9 +97,39 @@ pub struct Counters {
     scan_ns: AtomicU64,
     reported: AtomicU64,
     suppressed: AtomicU64,
+    /// When the loop woke, in ms; 0 while it waits, which it may do for as long as it likes.
+    woke_ms: AtomicU64,
 }
 
 impl Counters {
+    /// The loop has something to do.
+    pub fn wakes(&self) {
+        self.woke_ms
+            .store(clock::now_ms().max(1), Ordering::Relaxed);
+    }
+
+    /// It has done that.
+    pub fn waits(&self) {
+        self.woke_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// [`io::ErrorKind::TimedOut`] if it has been at that for longer.
+    fn alive(&self, now_ms: u64, patience: Duration) -> io::Result<()> {
+        let since = match self.woke_ms.load(Ordering::Relaxed) {
+            0 => return Ok(()),
+            woke_ms => Duration::from_millis(now_ms.saturating_sub(woke_ms)),
+        };
+        if since <= patience {
+            return Ok(());
+        }
+        let text = format!(
+            "the loop of the daemon has hung for {} s: nothing is scanned (a cgroup tree that cannot be read, or an \
+             output that nobody reads?)",
+            since.as_secs()
+        );
+        Err(io::Error::new(io::ErrorKind::TimedOut, text))
+    }
+
     /// A scan is over, which took so long.
     pub fn scan(&self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -150,11 +181,15 @@ pub struct Source {
     pub explain: Option<OwnedFd>,
     /// What the loop counts.
     pub counters: Arc<Counters>,
+    /// So long may the loop take for a turn.
+    pub patience: Duration,
 }
 
 impl Source {
     /// What there is to serve now.
     fn page(&self) -> io::Result<String> {
+        // Who asks whether it lives asks here, and this is another thread.
+        self.counters.alive(clock::now_ms(), self.patience)?;
         let names = Names::new(&self.mount);
         let mut all = Vec::new();
         if let Some(explain) = &self.explain {
@@ -281,6 +316,10 @@ fn serve<F: Fn() -> io::Result<String>>(
             deadline.set(deadline.get() + begun.elapsed());
             match page {
                 Ok(page) => http::response(200, "OK", CONTENT_TYPE, &page, !body),
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    let text = format!("{e}\n");
+                    http::response(503, "Service Unavailable", plain, &text, !body)
+                }
                 Err(_) => http::response(500, "Internal Server Error", plain, "", false),
             }
         }
@@ -535,6 +574,22 @@ mod tests {
             text.contains("Content-Length: 10\r\n") && text.ends_with("\r\n\r\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_loop_that_hangs_has_no_page_and_one_that_waits_has() {
+        let counters = Counters::default();
+        let at = |after: Duration| {
+            let now_ms = clock::now_ms() + u64::try_from(after.as_millis()).unwrap();
+            counters.alive(now_ms, SECOND)
+        };
+        assert!(at(SECOND * 9999).is_ok());
+        counters.wakes();
+        assert!(at(SECOND / 2).is_ok());
+        let error = at(SECOND * 9).unwrap_err().to_string();
+        assert!(error.contains("hung for 9 s"), "{error}");
+        counters.waits();
+        assert!(at(SECOND * 9).is_ok());
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub fn handed() -> Result<Vec<Named>> {
 /// Does the service manager hold descriptors, by what it puts into the environment?
 ///
 /// systemd says so from 254 on.  One before that is believed: it is known by what it sets from 248
-/// on, without what it sets from 254 on.
+/// on, without what it sets from 254 on.  So is one from 254 on without a store and without memory
+/// accounting, which looks the same: what is said of a hand-over must be true of it, too.
 pub fn holds(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     match variable("FDSTORE") {
         Some(most) => most != "0",
@@ -47,7 +48,12 @@ pub struct Manager {
     pulse: Option<TimerFd>,
     /// Names of what it holds.
     held: Vec<String>,
+    /// So long may the loop take for a turn.
+    pub patience: Duration,
 }
+
+/// So long where nobody says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Manager {
     /// Reads from the environment what it wants.  `handed`: what it has held until now.
@@ -59,6 +65,7 @@ impl Manager {
         Ok(Manager {
             pulse: period.map(pulse).transpose()?,
             held: handed.iter().map(|(name, _)| name.clone()).collect(),
+            patience: period.unwrap_or(PATIENCE),
         })
     }
 
@@ -77,13 +84,20 @@ impl Manager {
         }
     }
 
-    /// From now on it holds these and nothing else.
+    /// From now on it holds these and nothing else.  `goes_on`: the link is the one that it has
+    /// held until now.
     ///
     /// # Errors
     /// If it cannot be reached.
-    pub fn hold(&self, descriptors: &[Named]) -> Result<()> {
+    pub fn hold(&self, descriptors: &[Named], goes_on: bool) -> Result<()> {
+        // Whoever is killed in between leaves the policy in force: it drops what it has already.
+        let stays = |name: &str| {
+            goes_on && name == handed::LINK && descriptors.iter().any(|(one, _)| one == name)
+        };
         let told = || -> std::io::Result<()> {
-            for name in &self.held {
+            // The rest goes first.  Under one name it would keep the old map beside the new one,
+            // and what is beyond its number it does not take.
+            for name in self.held.iter().filter(|name| !stays(name)) {
                 sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)])?;
             }
             for (name, fd) in descriptors {
@@ -115,12 +129,8 @@ impl Manager {
         let _ = sd_notify::notify(&[NotifyState::Status(status)]);
     }
 
-    /// The end has begun; `stays`: that of this process, and not of the policy.
-    pub fn stopping(&self, stays: bool) {
-        let status = match stays {
-            true => "ending; the policy stays attached",
-            false => "detaching",
-        };
+    /// The end has begun, as `status` says.
+    pub fn stopping(&self, status: &str) {
         // It sees the process end as well.
         let _ = sd_notify::notify(&[NotifyState::Stopping, NotifyState::Status(status)]);
     }

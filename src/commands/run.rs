@@ -213,10 +213,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.  Before
     // cgroups are looked at: who writes an override from now on, asks.
     let requests = Requests::listen(&root);
+    let left = Left::of(handed, &root, !args.dry_run)?;
+    let goes_on = left.is_some();
     let stay = Stay {
         keep,
         hand_over,
-        left: Left::of(handed, &root, !args.dry_run)?,
+        left,
     };
     let mut assign = assigner
         .as_mut()
@@ -246,10 +248,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // Whatever fails from here on, the policy is detached below.
     let mut begin = || -> Result<Ended> {
         let link_id = loaded.link_id()?;
-        manager.hold(&match hand_over {
+        let holds = match hand_over {
             true => loaded.hand_over()?,
             false => Vec::new(),
-        })?;
+        };
+        manager.hold(&holds, goes_on)?;
         // Before it is said what they are: then no change is missed.
         let settings = RefCell::new(Watched::new(Path::new(thp::THP_SYSFS)));
         let thp = Thp::of_this_machine();
@@ -277,6 +280,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             sizes,
             explain: loaded.explain()?,
             counters: counters.clone(),
+            patience: manager.patience,
         })?;
         if let Some(assigner) = &assigner {
             // Each cgroup has had its policy since before that of the root was in force.
@@ -317,7 +321,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let end = begin();
     let what = what.into_inner();
     let stays = (keep || hand_over) && matches!(end, Ok(Ended::By(_)));
-    manager.stopping(stays);
+    manager.stopping(match (stays, hand_over) {
+        (false, _) => "detaching",
+        (true, false) => "ending; the policy stays attached",
+        (true, true) => "ending; the policy is handed to the service manager",
+    });
     if let (true, Ok(Ended::By(signal))) = (stays, &end) {
         return print(&Line::Kept {
             t_ms: now_ms(),
@@ -678,6 +686,7 @@ impl Service<'_> {
 
     /// The loop.
     fn serve(&self, trigger: Option<&Trigger>, signals: &SignalFd) -> Result<Ended> {
+        self.counters.wakes();
         let failed: RefCell<Option<Error>> = RefCell::new(None);
         let mut builder = RingBufferBuilder::new();
         let on_event = |bytes: &[u8]| match self.report(bytes) {
@@ -735,10 +744,12 @@ impl Service<'_> {
         let mut looked = Instant::now();
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
+            self.counters.waits();
             let count = match epoll.wait(&mut ready, EpollTimeout::NONE) {
                 Err(nix::errno::Errno::EINTR) => continue,
                 other => other.context(|| "waiting for events".to_owned())?,
             };
+            self.counters.wakes();
             let (mut scan, mut pulse) = (false, false);
             for event in &ready[..count] {
                 let gone = event

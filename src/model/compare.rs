@@ -86,8 +86,8 @@ fn independent(off: &[f64], even: f64) -> Option<f64> {
         let pairs = off.iter().zip(off.iter().skip(lag));
         pairs.map(|(x, y)| x * y).sum::<f64>() / squares
     };
-    // A mean taken from the same looks hides some of it (Kendall, 1954).
-    let next = ((n * at(1) + 1.0) / (n - 3.0) / even).clamp(0.0, 0.99);
+    // A mean taken from the same looks hides some of it: (1 + 4 of it) / n (Kendall, 1954).
+    let next = ((n * at(1) + 1.0) / (n - 4.0).max(1.0) / even).clamp(0.0, 0.99);
     // Few looks do not show how correlated they are.
     let fading = (1.0 + 2.0 * even * next / (1.0 - next)).max(1.0 + UNSEEN / n);
     // Sums of two neighbouring lags are positive as long as they are no chance (Geyer, 1992).
@@ -193,18 +193,20 @@ impl Figure {
         (both.sqrt(), freedom.min(ASSUMED))
     }
 
-    /// How often chance alone makes two of the same differ as much as these.
+    /// How often chance alone makes two that are [`LEAST`] apart, or less, differ as much as these.
+    /// A difference that is left out anyway must not count as found: each that does makes the rest
+    /// easier to find ([`bar`]), and only chance would be left of it.
     pub fn chance(&self, other: &Self) -> f64 {
         let (error, freedom) = self.together(other);
-        let difference = (self.value - other.value).abs();
-        match (difference > 0.0, error > 0.0) {
+        let beyond = (self.value - other.value).abs() - LEAST;
+        match (beyond > 0.0, error > 0.0) {
             (false, _) => 1.0,
             (true, false) => 0.0,
-            (true, true) => student::both_tails(difference / error, freedom),
+            (true, true) => student::both_tails(beyond / error, freedom),
         }
     }
 
-    /// The difference that chance alone exceeds that often.
+    /// What chance alone adds to a difference and exceeds that often.
     pub fn noise(&self, other: &Self, chance: f64) -> f64 {
         let (error, freedom) = self.together(other);
         error * student::bound(chance, freedom)
@@ -222,9 +224,9 @@ pub fn bar(chances: &[f64]) -> f64 {
     met.last().map_or(each, |(_, bar)| bar)
 }
 
-/// Is the difference of the two both more than chance and worth a word?
+/// Is the difference of the two, beyond what is worth no word, more than chance?
 pub fn differ(before: &Figure, after: &Figure, bar: f64) -> bool {
-    before.chance(after) <= bar && (before.value - after.value).abs() > LEAST
+    before.chance(after) <= bar
 }
 
 #[cfg(test)]
@@ -332,8 +334,8 @@ mod tests {
     #[test]
     fn a_difference_that_nobody_would_act_on_is_left_out() {
         let (one, other) = (counted(&[(500e6, 1e9)]), counted(&[(515e6, 1e9)]));
-        assert!(one.chance(&other) < 1e-6);
         assert!((one.value - other.value).abs() > one.noise(&other, CHANCE));
+        assert_eq!(one.chance(&other), 1.0);
         assert!(!two(&one, &other));
         assert!(two(&one, &counted(&[(530e6, 1e9)])));
     }
@@ -440,7 +442,7 @@ mod tests {
                 }
                 let share = f64::from(alarms) / f64::from(RUNS);
                 println!("{name}, {count} looks: {:.2} %", 100.0 * share);
-                // Of 6,000 runs up to 2.3 % of strongly correlated looks; so few vary by 0.7.
+                // Strongly correlated looks make most of them; so few runs vary by 0.7.
                 if share > 3.5 * CHANCE {
                     wrong.push(format!("{name}, {count} looks: {alarms} of {RUNS}"));
                 }
@@ -452,9 +454,10 @@ mod tests {
     /// However many figures are compared.
     #[test]
     fn a_host_full_of_figures_is_no_false_alarm() {
+        const REPORTS: u32 = 200;
         let mut random = Random(4);
         let mut alarms = 0;
-        for _ in 0..100 {
+        for _ in 0..REPORTS {
             let mut pair = |at: usize| {
                 let (_, kind, process) = PROCESSES[at % PROCESSES.len()];
                 [(); 2].map(|()| Figure::of(kind, &looks(&process(&mut random, 60))).unwrap())
@@ -463,8 +466,32 @@ mod tests {
             let bar = bar(&pairs.iter().map(|[a, b]| a.chance(b)).collect::<Vec<_>>());
             alarms += u32::from(pairs.iter().any(|[a, b]| differ(a, b, bar)));
         }
-        println!("{alarms} of 100 reports");
-        assert!(alarms <= 5, "{alarms} of 100");
+        assert!(alarms <= REPORTS / 50, "{alarms} of {REPORTS}");
+        // What is published is what was measured.
+        let said = format!("in {alarms} of {REPORTS} reports");
+        assert!(include_str!("../../docs/use.md").contains(&said), "{said}");
+    }
+
+    /// Many differences that are true, and too small for a word, between figures that scatter.
+    #[test]
+    fn small_differences_do_not_make_chance_look_true() {
+        let exact = |value: f64, error: f64| Figure {
+            value,
+            error: error / 2.0_f64.sqrt(),
+            freedom: ASSUMED,
+        };
+        let mut random = Random(5);
+        let mut alarms = 0;
+        for _ in 0..100 {
+            let mut pairs = vec![[exact(0.3, 0.001), exact(0.31, 0.001)]; 990];
+            pairs.extend((0..100).map(|_| {
+                let off = 0.02 * random.normal();
+                [exact(0.3, 0.02), exact(0.3 + off, 0.02)]
+            }));
+            let bar = bar(&pairs.iter().map(|[a, b]| a.chance(b)).collect::<Vec<_>>());
+            alarms += u32::from(pairs.iter().any(|[a, b]| differ(a, b, bar)));
+        }
+        assert_eq!(alarms, 0, "of 100");
     }
 
     #[test]
@@ -486,7 +513,7 @@ mod tests {
         }
         println!("counters {counters}, gauges {gauges} of 300");
         assert!(
-            counters > 240 && gauges > 240,
+            counters > 220 && gauges > 200,
             "{counters}, {gauges} of 300"
         );
     }

@@ -213,7 +213,8 @@ impl Line {
                 handed: true,
                 ..
             } => format!(
-                "{what} stays attached to {root} ({signal}) if the service is being restarted, and ends otherwise"
+                "{what} of {root} is handed to the service manager ({signal}): it stays attached as long as that \
+                 holds it, as over a restart"
             ),
             Line::Kept {
                 what, root, signal, ..
