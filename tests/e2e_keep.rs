@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -73,17 +72,6 @@ fn policy() -> Value {
 
 fn link_id() -> u64 {
     policy()["link_id"].as_u64().unwrap()
-}
-
-/// Names of the pins of the one policy.
-fn pins() -> Vec<String> {
-    let place = std::fs::read_dir(PINS).unwrap().next().unwrap().unwrap();
-    let pins = std::fs::read_dir(place.path()).unwrap();
-    let mut names: Vec<String> = pins
-        .map(|pin| pin.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 fn detach() -> Value {
@@ -473,63 +461,6 @@ fn what_fails_to_start_leaves_the_old_one_in_force() {
     assert_eq!(link_id(), link);
     assert!(bound(&group));
     detach();
-    nothing_left();
-}
-
-/// All that can fail does so before the link has other programs.
-#[test]
-#[ignore = "needs the lab's VM"]
-fn pins_that_cannot_be_made_leave_the_old_one_as_it_is() {
-    world();
-    let group = Group::new("unpinned");
-    let path = group.path.to_str().unwrap();
-    killed(Ext::run(&group, &CLOSED));
-    let (link, pins) = (link_id(), pins());
-    let run = [
-        "run", "--root", path, KEEP[0], KEEP[1], "--policy", "headroom",
-    ];
-    let failing = |from: u32, errno: Errno| {
-        let mut pinned = 0;
-        let ended = inject::run(command(&run), |it| {
-            let is = it.number == libc::SYS_bpf && it.args[0] == u64::from(libbpf_sys::BPF_OBJ_PIN);
-            pinned += u32::from(is);
-            (is && pinned == from).then_some(errno)
-        });
-        (ended, pinned)
-    };
-    for at in [1, 2] {
-        let (ended, pinned) = failing(at, Errno::ENOMEM);
-        assert_eq!((ended.code, pinned), (Some(1), at), "{ended:?}");
-        assert!(ended.said.contains("pinning the policy"), "{ended:?}");
-        assert_eq!((link_id(), self::pins()), (link, pins.clone()), "pin {at}");
-        assert!(bound(&group), "it is what it was, after pin {at}");
-    }
-    let (ended, _) = failing(0, Errno::ENOMEM);
-    assert_eq!((ended.code, ended.served), (Some(0), true), "{ended:?}");
-    assert_eq!(link_id(), link);
-    assert!(!bound(&group), "the next one could pin");
-    detach();
-    nothing_left();
-}
-
-/// The policy matters more than a pin too many, and that goes at the end.
-#[test]
-#[ignore = "needs the lab's VM"]
-fn a_pin_that_cannot_be_removed_is_said_and_tried_again() {
-    world();
-    let group = Group::new("sticky");
-    let path = group.path.to_str().unwrap();
-    killed(Ext::run(&group, &CLOSED));
-    let mut failed = 0;
-    let run = ["run", "--root", path, "--policy", "headroom"];
-    let ended = inject::run(command(&run), |it| {
-        let pin = it.removes().is_some_and(|file| file.starts_with(PINS));
-        failed += u32::from(pin && failed == 0);
-        (pin && std::mem::replace(&mut failed, 2) == 1).then_some(Errno::EPERM)
-    });
-    assert_eq!((ended.code, ended.served), (Some(0), true), "{ended:?}");
-    assert_eq!(failed, 2);
-    assert!(ended.said.contains("until they are gone"), "{ended:?}");
     nothing_left();
 }
 

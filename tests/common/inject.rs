@@ -55,15 +55,6 @@ impl Call {
         }
     }
 
-    /// The file that it removes.
-    pub fn removes(&self) -> Option<String> {
-        match self.number {
-            libc::SYS_unlink => self.path(0),
-            libc::SYS_unlinkat => self.path(1),
-            _ => None,
-        }
-    }
-
     /// The file that it writes.
     pub fn writes(&self) -> Option<String> {
         (self.number == libc::SYS_write).then(|| self.file())?
