@@ -13,21 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::ext::{Ext, fails, output, status, status_of};
-use common::own::OwnFile;
+use common::own::{OPEN, OwnFile};
 use common::worker::Worker;
 use common::{Group, MIB, eventually, record, world};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-
-/// The root gets huge pages; what overrides name, base pages.
-const OPEN: &str = "policy = 'open'
-[policies.open]
-rules = ['cap']
-cap = '2M'
-[policies.tiny]
-base = 'open'
-cap = '4K'
-";
 
 fn with(overrides: &str) -> String {
     format!("{OPEN}{overrides}")

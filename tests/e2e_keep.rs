@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use common::ext::{Ext, attached, command, fails, output, status, status_of};
 use common::inject::{self, Call};
-use common::own::OwnFile;
+use common::own::{self, OwnFile};
 use common::worker::Worker;
 use common::{Group, MIB, Swap, eventually, world};
 
@@ -208,19 +208,6 @@ fn the_next_one_takes_over_without_a_gap() {
     }
 }
 
-/// Base pages for the child, and huge ones for all others.
-const OWN: &str = "policy = 'open'
-[policies.open]
-rules = ['cap']
-cap = '2M'
-[policies.tiny]
-base = 'open'
-cap = '4K'
-[[override]]
-cgroups = 'own/tiny'
-policy = 'tiny'
-";
-
 /// Makes the program tell when a call of bpf(2) is about to be made, and when it has been.
 fn around(call: &Call, number: u32, made: &mut bool) -> Option<&'static str> {
     let is = call.number == libc::SYS_bpf && call.args[0] == u64::from(number);
@@ -239,7 +226,7 @@ fn cgroups_have_their_own_policy_before_it_takes_over() {
     world();
     let group = Group::new("own");
     let (tiny, plain) = (group.child("tiny"), group.child("plain"));
-    let file = OwnFile::new("config.toml", OWN);
+    let file = OwnFile::new("config.toml", own::tiny("own/tiny"));
     let path = group.path.to_str().unwrap();
     let run = [
         "run",

@@ -13,24 +13,11 @@ use std::os::unix::fs::chown;
 use std::process::Command;
 
 use common::ext::{Ext, output, status_of};
-use common::own::OwnFile;
+use common::own::{OwnFile, tiny};
 use common::worker::Worker;
 use common::{Group, MIB, eventually, world};
 use rustix::fs::{XattrFlags, setxattr};
 use serde_json::{Value, json};
-
-/// The root gets huge pages; with `tiny` there are base pages.
-const OPEN: &str = "policy = 'open'
-[policies.open]
-rules = ['cap']
-cap = '2M'
-[policies.tiny]
-base = 'open'
-cap = '4K'
-[[override]]
-cgroups = '*/narrow'
-policy = 'tiny'
-";
 
 fn huge(group: &Group) -> bool {
     let mut worker = Worker::new(group);
@@ -81,7 +68,7 @@ fn set_is_in_force_when_it_ends_and_outlives_a_reload() {
     world();
     let root = Group::new("said");
     let (a, other) = (root.child("a"), root.child("other"));
-    let file = OwnFile::new("config.toml", OPEN);
+    let file = OwnFile::new("config.toml", tiny("*/narrow"));
     let ext = Ext::run(&root, &["--config", file.path()]);
     assert!(huge(&a));
     let (code, text) = set(&a, "policy=tiny");
@@ -147,7 +134,7 @@ fn it_is_found_at_the_start_and_on_cgroups_made_later() {
     let before = root.child("before");
     let (code, text) = set(&before, "cap=4K");
     assert!(code == 0 && text.contains("no daemon answers"), "{text}");
-    let file = OwnFile::new("config.toml", OPEN);
+    let file = OwnFile::new("config.toml", tiny("*/narrow"));
     let ext = Ext::run(&root, &["--config", file.path()]);
     assert!(line(&ext, &before).0);
     assert!(!huge(&before));
@@ -174,7 +161,7 @@ fn another_owner_than_root_may_only_lower() {
     for group in [&free, &narrow] {
         chown(&group.path, Some(1000), Some(1000)).unwrap();
     }
-    let file = OwnFile::new("config.toml", OPEN);
+    let file = OwnFile::new("config.toml", tiny("*/narrow"));
     let ext = Ext::run(&root, &["--config", file.path()]);
     let (code, text) = set(&free, "cap=4K");
     assert_eq!(code, 0, "{text}");
@@ -202,7 +189,7 @@ fn a_mistake_is_left_out_and_said() {
     world();
     let root = Group::new("wrong");
     let a = root.child("a");
-    let file = OwnFile::new("config.toml", OPEN);
+    let file = OwnFile::new("config.toml", tiny("*/narrow"));
     let mut ext = Ext::run(&root, &["--config", file.path()]);
     // What is no override is not even written.
     let (code, text) = set(&a, "cap=5K");

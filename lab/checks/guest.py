@@ -381,12 +381,13 @@ def run(
     rust: Sequence[RustTest],
     mode: Mode,
     done: Callable[[Suite], None],
-    others: Sequence[Callable[[], list[Suite]]] = (),
+    others: Sequence[Callable[[], Suite]] = (),
 ) -> None:
     """Runs everything, and `others` with it, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
     runs.sort(key=lambda this: this.name not in _LONG)
-    together([*(partial(_alone, this) for this in runs), *others, partial(_all_before, rust, mode)], done)
+    also = [lambda check=check: [check()] for check in others]
+    together([*(partial(_alone, this) for this in runs), *also, partial(_all_before, rust, mode)], done)
 
 
 def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> None:

@@ -144,29 +144,31 @@ def misses(kustomization: Mapping[str, Any], documents: Sequence[Mapping[str, An
     ]
 
 
+def _read(*paths: str) -> list[dict[str, Any]]:
+    """The documents of these files."""
+    argv = [str(setup.python_with(_LOCK_FILE)), "-c", _OPEN, *paths]
+    documents: list[dict[str, Any]] = json.loads(proc.output(argv, what="reading the manifests", code=Exit.TESTS))
+    return documents
+
+
 def host() -> Suite:
     """What can be said of the manifests without a cluster."""
     suite = Suite("kubernetes")
-    python = str(setup.python_with(_LOCK_FILE))
+    validate = str(setup.python_with(_LOCK_FILE).with_name("kubernetes-validate"))
     files = {path.name for path in MANIFESTS.iterdir()}
     resources = sorted(
         str(MANIFESTS / name) for name in files if name.endswith(".yaml") and name != "kustomization.yaml"
     )
     for version in _VERSIONS:
-        argv = [str(Path(python).with_name("kubernetes-validate")), "--strict", "-k", version, *resources]
+        argv = [validate, "--strict", "-k", version, *resources]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         passed = done.stdout.count(" passed for resource ") + done.stderr.count(" passed for resource ")
         ok = done.returncode == 0 and passed == len(resources)
         suite.check(f"the schemas of {version} take the manifests", ok, done.stdout + done.stderr)
 
-    def read(*paths: str) -> list[dict[str, Any]]:
-        text = proc.output([python, "-c", _OPEN, *paths], what="reading the manifests", code=Exit.TESTS)
-        documents: list[dict[str, Any]] = json.loads(text)
-        return documents
-
-    documents = read(*resources)
+    documents = _read(*resources)
     suite.check("they have the rights that they need and no more", not (found := against(documents)), "\n".join(found))
-    kustomization = read(str(MANIFESTS / "kustomization.yaml"))[0]
+    kustomization = _read(str(MANIFESTS / "kustomization.yaml"))[0]
     found = misses(kustomization, documents, files - {"kustomization.yaml", *_PROGRAMS})
     suite.check("the kustomization names what is there", not found, "\n".join(found))
     suite.settle()
@@ -193,9 +195,7 @@ def main() -> int:
     suites = [host()]
     kernel = build.ensure()
     image = oci.image(deb.package())
-    python = str(setup.python_with(_LOCK_FILE))
-    text = proc.output([python, "-c", _OPEN, str(MANIFESTS / "daemonset.yaml")], what="reading it", code=Exit.TESTS)
-    container = json.loads(text)[0]["spec"]["template"]["spec"]["containers"][0]
+    container = _read(str(MANIFESTS / "daemonset.yaml"))[0]["spec"]["template"]["spec"]["containers"][0]
     script = REPO / "lab" / "checks" / "kubernetes.sh"
     guest = systemd.Guest("kubernetes", script, partial(_fill, image, container), (*_SEEDS, LIBELF[deb.release()]))
     suites.append(systemd.run(guest, kernel, accel.of(kernel)[0]))

@@ -117,8 +117,7 @@ def _vm(report: _Report, rust: list[host.RustTest]) -> tuple[Kernel, str]:
     mode, why = accel.of(kernel)
     _head(f"in guests, {mode} ({why})")
     # The model first: what it measures takes longer than most guests.
-    others = [lambda check=check: [check(kernel)] for check in (tlb.run, cost.run, demo.run)]
-    guest.run(kernel, rust, mode, report.add, others)
+    guest.run(kernel, rust, mode, report.add, [partial(check, kernel) for check in (tlb.run, cost.run, demo.run)])
     _head("every case of the benchmark suite at its smallest")
     report.add(bench.run(kernel))
     return kernel, mode

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`make test-module`: the module on unmodified kernels of Debian 13, and the end-to-end tests on it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,25 +94,19 @@ def _report(suite: Suite) -> bool:
     return bool(suite.count(Status.FAILED))
 
 
-def _suite(what: str, kernel: Stock, module: Path, rust: Mapping[str, host.RustTest]) -> Suite:
-    match what:
-        case "contract":
-            return moduleguest.contract(kernel, module)
-        case "refused":
-            return modulerefused.in_guest(kernel, module)
-        case "cost":
-            return modulecost.run(kernel, module)
-        case "stress":
-            return _stress(kernel, module)
-        case _:
-            return _program(kernel, module, rust[what])
+_OWN: Mapping[str, Callable[[Stock, Path], Suite]] = {
+    CONTRACT: moduleguest.contract,
+    REFUSED: modulerefused.in_guest,
+    COST: modulecost.run,
+    STRESS: _stress,
+}
+"""What is no end-to-end test."""
 
 
 def run(kernels: tuple[str, ...] = KERNELS, tests: tuple[str, ...] = TESTS) -> int:
     """Builds and runs; 1 if a test failed."""
     setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
-    end_to_end = set(tests) - {CONTRACT, REFUSED, COST, STRESS}
-    rust = {test.name: test for test in host.build_rust_tests()} if end_to_end else {}
+    rust = {test.name: test for test in host.build_rust_tests()} if set(tests) - _OWN.keys() else {}
     found = [stockbuild.stock(name) for name in kernels]
     failed = False
     if REFUSED in tests:
@@ -121,7 +115,8 @@ def run(kernels: tuple[str, ...] = KERNELS, tests: tuple[str, ...] = TESTS) -> i
         module = stockbuild.build_module(kernel)
         print(f"test-module: {kernel.release}", flush=True)
         for what in tests:
-            failed |= _report(_suite(what, kernel, module, rust))
+            own = _OWN.get(what)
+            failed |= _report(own(kernel, module) if own else _program(kernel, module, rust[what]))
     return Exit.TESTS if failed else Exit.OK
 
 

@@ -108,16 +108,22 @@ class Worktree:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
 
-    def beside(self, name: str) -> "Worktree":
-        """A worktree with a tree of its own, made on the first call: another series is put there, and what was built
-        of this tree stays as new as it is."""
-        base = Base(self._base.version, self._base.directory / name)
-        if not base.tree.is_dir():
-            part = base.directory / ".linux"
+    def _copied(self, tree: Path) -> Path:
+        """`tree`, made of the base on the first call. Builds are out of tree and `set` replaces files instead of
+        writing into them, so that it can share what the two have in common."""
+        if not tree.is_dir():
+            part = tree.with_name(f".{tree.name}")
             shutil.rmtree(part, ignore_errors=True)
             part.parent.mkdir(parents=True, exist_ok=True)
             self.export(part, link=True)
-            part.rename(base.tree)
+            part.rename(tree)
+        return tree
+
+    def beside(self, name: str) -> "Worktree":
+        """A worktree with a tree of its own: another series is put there, and what was built of this tree stays as new
+        as it is."""
+        base = Base(self._base.version, self._base.directory / name)
+        self._copied(base.tree)
         return Worktree(base)
 
     @property
@@ -126,15 +132,8 @@ class Worktree:
         return self._base
 
     def stock(self) -> Path:
-        """A second tree, of the base alone, made on the first call. Builds are out of tree and `set` replaces
-        files instead of writing into them, so that the two can share what they have in common."""
-        tree = self._base.directory / "linux-stock"
-        if not tree.is_dir():
-            part = tree.with_name(".linux-stock")
-            shutil.rmtree(part, ignore_errors=True)
-            self.export(part, link=True)
-            part.rename(tree)
-        return tree
+        """A second tree, of the base alone."""
+        return self._copied(self._base.directory / "linux-stock")
 
 
 def _same(one: Path, other: Path) -> bool:

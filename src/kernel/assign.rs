@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::load::run_program;
+use super::object::run_program;
 use crate::model::abi::{self, Assignment};
 use crate::model::profiles::Profiles;
 

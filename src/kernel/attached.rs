@@ -11,7 +11,8 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Program};
 
 use super::carrier::Carrier;
 use super::links::{self, LinkInfo};
-use super::{clock, kept, load};
+use super::object::run_program;
+use super::{clock, kept};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Explained, Load, Tunables};
 use crate::model::profiles::Profiles;
@@ -240,7 +241,7 @@ pub fn explain(program: BorrowedFd<'_>, cgroup_id: u64) -> io::Result<Option<Exp
         ..Explained::default()
     };
     let mut context = abi::as_bytes(&question).to_vec();
-    load::run_program(program, &mut context)?;
+    run_program(program, &mut context)?;
     Ok(abi::from_bytes(&context).filter(|answer: &Explained| answer.found != 0))
 }
 

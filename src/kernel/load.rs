@@ -5,10 +5,9 @@
 //! that holds the ops only while attaching by itself.  So the map is filled
 //! here: a program descriptor in the place of the function pointer, all else 0.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,6 +21,7 @@ use super::handed::{self, Named};
 use super::kept::Place;
 use super::late;
 use super::links;
+use super::object::{descriptor, map, run_program};
 use super::programs::{Programs, load_error, mismatch, why_not};
 use super::takeover::{self, Before, Stay};
 use crate::errors::{Context, Error, Result};
@@ -289,34 +289,6 @@ fn to_the_end(mut step: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     ))
 }
 
-/// Runs a syscall program once and returns what it returns.  It may write to its context.
-///
-/// # Errors
-/// The kernel's errno.
-pub fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<u32> {
-    let mut opts = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-        ctx_in: context.as_mut_ptr().cast(),
-        ctx_size_in: u32::try_from(context.len()).unwrap_or(u32::MAX),
-        ..Default::default()
-    };
-    // SAFETY: the descriptor is open; the kernel reads and writes the context within its length.
-    let ret = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
-    if ret == 0 {
-        Ok(opts.retval)
-    } else {
-        Err(io::Error::from_raw_os_error(-ret))
-    }
-}
-
-/// A descriptor of a program; `None` where it is not loaded.
-fn descriptor(object: &Object, name: &str) -> Result<Option<OwnedFd>> {
-    program(object, name)
-        .map(|p| p.as_fd().try_clone_to_owned())
-        .transpose()
-        .context(|| format!("keeping the program {name}"))
-}
-
 /// Writes constants and profiles.  An object of one's own may do without them.
 fn set_values(programs: &mut Programs, load: &Load, profiles: &Profiles) -> Result<()> {
     if !programs.tunable {
@@ -346,16 +318,6 @@ fn leave_out(programs: &mut Programs, load: &Load, assigns: bool) {
             program.set_autoload(false);
         }
     }
-}
-
-/// A program that is loaded.
-fn program<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Program<'o>> {
-    let mut loaded = object.progs().filter(|p| p.autoload());
-    loaded.find(|p| p.name() == OsStr::new(name))
-}
-
-pub(super) fn map<'o>(object: &'o Object, name: &str) -> Option<libbpf_rs::Map<'o>> {
-    object.maps().find(|m| m.name() == OsStr::new(name))
 }
 
 /// Gives the kernel the ops: one update of element 0.  There is one map of ops, with one

@@ -15,6 +15,7 @@ pub mod links;
 pub mod load;
 pub mod named;
 pub mod neighbours;
+mod object;
 pub mod process;
 pub mod programs;
 pub mod psi;

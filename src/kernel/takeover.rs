@@ -13,7 +13,7 @@ use libbpf_rs::{MapCore, MapFlags, Object};
 use super::cgroup::{self, Cgroup};
 use super::handed::Left;
 use super::kept::{self, Place};
-use super::load::map;
+use super::object::map;
 use super::programs::{Programs, load_error};
 use super::{carrier, clock};
 use crate::errors::{Context, Error, Result};

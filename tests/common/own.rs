@@ -7,6 +7,21 @@ use std::path::PathBuf;
 use mthp_ext::model::abi;
 use tempfile::TempDir;
 
+/// A configuration with huge pages for the root.  What an override gives `tiny` has base pages.
+pub const OPEN: &str = "policy = 'open'
+[policies.open]
+rules = ['cap']
+cap = '2M'
+[policies.tiny]
+base = 'open'
+cap = '4K'
+";
+
+/// [`OPEN`] and this override.
+pub fn tiny(cgroups: &str) -> String {
+    format!("{OPEN}[[override]]\ncgroups = '{cgroups}'\npolicy = 'tiny'\n")
+}
+
 /// A file in a directory of its own.  Dropped: both are removed.
 pub struct OwnFile {
     dir: TempDir,
