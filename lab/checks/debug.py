@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from lab import vm
-from lab.checks import guest, soak, tap
+from lab.checks import bpftests, guest, soak, tap
 from lab.checks.guest import SELFTEST_BOOTS, SelftestBoot, Selftests
 from lab.checks.result import Suite
 from lab.kernel.build import Kernel
@@ -95,6 +95,13 @@ def _selftests(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
     return _suites(vm.run(job), [name for name, _ in lines], soak.checked(kernel))
 
 
+def _in_bpf(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
+    """The test in selftests/bpf, whose links to cgroups are made of a module's type."""
+    job = bpftests.build(kernel, built.directory).job(kernel, mode, name=f"debug-{bpftests.TEST}")
+    job = replace(job, memory_mib=soak.MEMORY_MIB, append=f"{job.append} {soak.APPEND}".strip())
+    return [guest.judge(f"debug/{bpftests.PROGRAM}", vm.run(job), bpftests.parse)]
+
+
 def _soak(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
     outcome = vm.run(soak.job(kernel, built, mode, _SOAK_S, soak.SEED_OF_TESTS))
     suite = guest.judge("debug/soak", outcome, tap.parse)
@@ -107,6 +114,6 @@ def _soak(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
 def run(kernel: Kernel, mode: Mode, selftests: bool, short_soak: bool, done: Callable[[Suite], None]) -> None:
     """All selftests on `kernel`, which is one for debugging, or a soak, or both; `done` hears of each as it ends."""
     built = guest.build_selftests(kernel)
-    parts = [partial(_selftests, kernel, built, mode)] if selftests else []
+    parts = [partial(one, kernel, built, mode) for one in (_selftests, _in_bpf)] if selftests else []
     parts += [partial(_soak, kernel, built, mode)] if short_soak else []
     guest.together(parts, done)

@@ -39,6 +39,7 @@ def main() -> int:
         *gates.places(asked),
         *gates.lives(patched, stock),
         *gates.calls(patched),
+        *gates.limits(patched),
         results.gate("instructions of the hook that may take a reference", len(found), "== 0"),
         *gates.scale(patched),
         *gates.holds(patched),

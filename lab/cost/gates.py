@@ -20,6 +20,8 @@ EMPTY_CALL = "<= 150"
 DEFAULT_CALL = "<= 335"
 REFUSED_CALL = "<= 295"
 """Of the default policy, in a small cgroup: those ask the most often."""
+LIMITED_CALL = "<= 800"
+"""Of the default policy where each of four levels has a limit and room enough; 760 when the bound was set."""
 ONE_CALL = "== 1"
 NO_CALL = "== 0"
 UNASKED = "<= 5"
@@ -109,6 +111,14 @@ def calls(patched: Figures) -> list[Gate]:
         gate("default policy, depth 4: instructions per call", cost(plan.DEFAULT), DEFAULT_CALL),
         gate("default policy, small cgroup, depth 4: instructions per call", refusal, REFUSED_CALL),
     ]
+
+
+def limits(patched: Figures) -> list[Gate]:
+    """What looking at the room below four limits costs."""
+    where, kib = plan.LIMITED[4], plan.ASKED_KIB
+    # A call for each folio, as `calls` judges where there are no limits.
+    cost = patched.per_call(plan.LIMITS, plan.NONE, where, kib, 1)
+    return [gate("default policy, a limit at each of 4 levels: instructions per call", cost, LIMITED_CALL)]
 
 
 def scale(patched: Figures) -> list[Gate]:

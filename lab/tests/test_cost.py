@@ -116,6 +116,17 @@ class Gates(unittest.TestCase):
         self.assertEqual(len(self.failing(figures(unasked=6906))), 1)
         self.assertEqual(len(self.failing(collect([BEGIN]))), 7)
 
+    def test_limits(self) -> None:
+        where = plan.LIMITED[4]
+
+        def ok(instructions: int) -> bool:
+            records = [fault(plan.NONE, where, ASKED, 7000), fault(plan.LIMITS, where, ASKED, instructions)]
+            return all(one.ok for one in gates.limits(collect([BEGIN, *records])))
+
+        self.assertTrue(ok(7800))
+        self.assertFalse(ok(7801))
+        self.assertFalse(any(one.ok for one in gates.limits(collect([BEGIN]))))
+
     def test_a_refusal_costs_the_empty_program_and_what_is_above_it(self) -> None:
         found = {one.name: one.value for one in gates.calls(figures(default=7300, empty=7050))}
         self.assertEqual(found["default policy, small cgroup, depth 4: instructions per call"], 340)
