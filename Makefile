@@ -30,12 +30,12 @@ DESTDIR ?=
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 DOCDIR ?= $(PREFIX)/share/doc/mthp_ext
 PROGRAM ?= build/cargo/release/mthp_ext
-export SERIES SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
+export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUICK KERNEL_TARBALL KERNEL_URL MTHP_CACHE DATE
 
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kernel-deb test-kubernetes test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -73,6 +73,9 @@ test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a gue
 
 test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
 	@$(LAB) test-deb
+
+test-kernel-deb: ## boot the packages of kernel-deb from a disk through its own boot loader; support, a policy, Redis
+	@$(LAB) test-kernel-deb
 
 test-kubernetes: ## manifests by schema and rules; the image under containerd with kubelet's cgroups, in a VM
 	@$(LAB) test-kubernetes
@@ -138,6 +141,9 @@ oci: ## build a container image of the Debian package into build/oci/, as an OCI
 
 kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt; SERIES=pud)
 	@$(LAB) kernel
+
+kernel-deb: ## Debian packages of a kernel to boot: the series on Debian's configuration (hours; FLAVOUR=cloud-amd64)
+	@$(LAB) kernel-deb
 
 kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=... SERIES=pud)
 	@$(LAB) kernel-tree

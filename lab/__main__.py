@@ -162,6 +162,18 @@ def _deb(_: argparse.Namespace) -> int:
     return build.main()
 
 
+def _kernel_deb(args: argparse.Namespace) -> int:
+    from lab.deb import kernel
+
+    return kernel.main(args.flavour)
+
+
+def _test_kernel_deb(_: argparse.Namespace) -> int:
+    from lab.checks import kerneldeb
+
+    return kerneldeb.main()
+
+
 def _oci(_: argparse.Namespace) -> int:
     from lab.deb import oci
 
@@ -389,6 +401,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--append", default="", help="added to the kernel command line")
     one.add_argument("argv", nargs="+", help="command, after --")
     add("deb", _deb, "build the Debian package for the release of this machine")
+    one = add("kernel-deb", _kernel_deb, "Debian packages of a kernel to boot: the series on Debian's configuration")
+    also(one, "--flavour", "FLAVOUR", "cloud-amd64 (virtual machines) or amd64", default="cloud-amd64")
+    add("test-kernel-deb", _test_kernel_deb, "boot those packages from a disk, through its own boot loader")
     add("test-systemd", _systemd, "the unit under systemd in a guest")
     one = add("test-pud", _test_pud, "the series pud: its kernel, and its selftest in a guest with two nodes")
     one.add_argument("test", nargs="*", help="only these tests of the selftest (default: all)")

@@ -30,6 +30,8 @@ class Need(Flag):
     WORKLOADS = auto()
     ROOT = auto()
     DEB = auto()
+    KERNEL_DEB = auto()
+    DISK = auto()
     DEMO = PROGRAM | KERNEL | VM | REDIS
     BENCH = DEMO | WORKLOADS
     ALL = BENCH | LINT | CHECKS
@@ -59,6 +61,10 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
         "clang-19", "llvm-19", "gcc", "make", "libc6-dev", "libelf-dev", "zlib1g-dev", "pkgconf|pkg-config",
         "debhelper", "dpkg-dev", "fakeroot", "lintian", "git",
     ),
+    # What bindeb-pkg names as Build-Depends, beside what each kernel needs.
+    Need.KERNEL_DEB: ("debhelper", "dpkg-dev", "kmod", "libdw-dev", "libssl-dev", "rsync", "cpio"),
+    # Disk images with a boot path of their own, made without mounting anything.
+    Need.DISK: ("ovmf", "mtools", "e2fsprogs", "fdisk"),
     Need.ROOT: ("debootstrap", "util-linux", "git"),
     # Another architecture by clang, which is a second compiler too and tens of times smaller than a cross gcc.
     Need.CHECKS: ("clang-19", "llvm-19", "lld-19", "sparse"),

@@ -61,12 +61,13 @@ def release(os_release: Path = _OS_RELEASE) -> str:
     return number
 
 
-def _git(*words: str) -> str:
+def git(*words: str) -> str:
+    """What git says of the checkout."""
     return proc.output([*proc.GIT, "-C", str(REPO), *words], what="asking git for the commit", code=Exit.TREE).strip()
 
 
 def _tags(which: str) -> tuple[str, ...]:
-    return tuple(tag for tag in _git("tag", which, "HEAD").split() if _RELEASED.fullmatch(tag))
+    return tuple(tag for tag in git("tag", which, "HEAD").split() if _RELEASED.fullmatch(tag))
 
 
 def named(changelog: str) -> tuple[str, ...]:
@@ -77,13 +78,13 @@ def named(changelog: str) -> tuple[str, ...]:
 
 def source() -> Source:
     """What is checked out."""
-    commit, seconds, author = _git("show", "--no-patch", "--format=%H%x09%ct%x09%an <%ae>", "HEAD").split("\t")
+    commit, seconds, author = git("show", "--no-patch", "--format=%H%x09%ct%x09%an <%ae>", "HEAD").split("\t")
     return Source(
         # Git's own abbreviation gets longer with the number of objects in a clone.
         commit=commit[:12],
         when=datetime.fromtimestamp(int(seconds), UTC),
         author=author,
-        dirty=bool(_git("status", "--porcelain")),
+        dirty=bool(git("status", "--porcelain")),
         tags=(*_tags("--merged"), *named((REPO / "CHANGELOG.md").read_text())),
         tag=next(iter(_tags("--points-at")), ""),
     )
@@ -130,7 +131,7 @@ def _changelog(of: Source, package: str, number: str) -> str:
 def _lay_out(tree: Path, package: str, of: Source, number: str) -> None:
     """Writes the source as dpkg-buildpackage wants it: what git knows of the checkout, and debian/."""
     shutil.rmtree(tree, ignore_errors=True)
-    for name in _git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
+    for name in git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
         # Those that are deleted are still known.
         if name and (REPO / name).is_file():
             target = tree / name

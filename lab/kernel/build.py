@@ -197,7 +197,7 @@ def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
     kernel.objects.mkdir(parents=True, exist_ok=True)
     marker = kernel.objects / ".lab-building"
     if marker.exists():
-        _drop_unfinished(kernel.objects, marker.stat().st_mtime)
+        drop_unfinished(kernel.objects, marker.stat().st_mtime)
     marker.touch()
     env = {**proc.outside_make(), "KBUILD_VERBOSE": "0"}
 
@@ -207,11 +207,11 @@ def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
                 [*_make(kernel), *targets], stdout=log, stderr=subprocess.STDOUT, env=env, pass_fds=(lock,)
             )
             try:
-                status = _wait(process)
+                status = wait(process, _LOG, "kernel")
             finally:
                 proc.stop_gently(process)
         if status != 0:
-            raise LabError(Exit.BUILD, f"{what} failed; log: {_LOG}\n{_errors()}")
+            raise LabError(Exit.BUILD, f"{what} failed; log: {_LOG}\n{errors(_LOG)}")
 
     _LOG.parent.mkdir(parents=True, exist_ok=True)
     make("tinyconfig", what="tinyconfig", append=False)
@@ -225,15 +225,15 @@ def _build(kernel: Kernel, wanted: dict[str, str], lock: int) -> None:
     marker.unlink()
 
 
-def _drop_unfinished(objects: Path, since: float) -> None:
+def drop_unfinished(objects: Path, since: float) -> None:
     """Removes what a killed build was writing: make would take a truncated object for a finished one."""
     for path in objects.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.stat().st_mtime >= since:
             path.unlink()
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Waits for make and shows that it is alive."""
+def wait(process: subprocess.Popen[bytes], out: Path, name: str) -> int:
+    """Waits for a make that writes to `out`, and shows that it is alive; its exit code."""
     begin = time.monotonic()
     live = terminal.is_live()
     period = 1.0 if live else _REPORT_S
@@ -241,8 +241,8 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         try:
             status = process.wait(timeout=period)
         except subprocess.TimeoutExpired:
-            last = proc.tail(_LOG, 1).strip()
-            text = f"kernel: {time.monotonic() - begin:4.0f} s  {last}"
+            last = proc.tail(out, 1).strip()
+            text = f"{name}: {time.monotonic() - begin:4.0f} s  {last}"
             print(f"\r\033[K{text[: terminal.columns() - 1]}" if live else text, end="" if live else "\n", flush=True)
             continue
         if live:
@@ -250,13 +250,13 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         return status
 
 
-def _errors() -> str:
-    """The lines that matter from a failed build, else its end."""
-    text = _LOG.read_text(errors="replace")
+def errors(out: Path) -> str:
+    """The lines that matter from a failed build's log, else its end."""
+    text = out.read_text(errors="replace")
     lines = [line for line in text.splitlines() if "error:" in line or "*** " in line]
     if "No space left on device" in text:
         lines.insert(0, f"the disk is full: {space.free_mib(cache())} MiB free below {cache()}")
-    return "\n".join(f"  {line}" for line in lines[:20]) or proc.tail(_LOG)
+    return "\n".join(f"  {line}" for line in lines[:20]) or proc.tail(out)
 
 
 def _publish(kernel: Kernel, patches: Sequence[Patch], keep: int) -> None:

@@ -17,6 +17,8 @@ from lab.kernel.version import SERIES, Candidate, newest, parse_madison
 
 SUITES = ("trixie-backports", "sid", "experimental", "forky", "forky-backports")
 PACKAGE = f"linux-source-{SERIES}"
+CONFIG = f"linux-config-{SERIES}"
+"""Has the configurations of Debian's own kernels."""
 
 
 @dataclass
@@ -105,7 +107,7 @@ class PrivateApt:
         return done.returncode == 0, done.stdout if done.returncode == 0 else done.stderr or done.stdout
 
 
-def find(directory: Path, attempts: Attempts) -> tuple[PrivateApt, Candidate] | None:
+def find(directory: Path, attempts: Attempts, package: str = PACKAGE) -> tuple[PrivateApt, Candidate] | None:
     """Refreshes the private lists and picks the newest version over all mirrors and suites."""
     config = host_config()
     sources = mirrors(config)
@@ -120,10 +122,10 @@ def find(directory: Path, attempts: Attempts) -> tuple[PrivateApt, Candidate] | 
             if not ok:
                 attempts.add(f"{suite} (mirror of {mirror.where})", text)
                 continue
-            ok, text = apt.call("apt-cache", "madison", PACKAGE)
+            ok, text = apt.call("apt-cache", "madison", package)
             here = parse_madison(text, suite) if ok else []
             if newest(here) is None:
-                attempts.add(f"{suite} (mirror of {mirror.where})", f"has no {PACKAGE}")
+                attempts.add(f"{suite} (mirror of {mirror.where})", f"has no {package}")
                 continue
             found[suite] = apt
             candidates += here
@@ -132,18 +134,18 @@ def find(directory: Path, attempts: Attempts) -> tuple[PrivateApt, Candidate] | 
     return None
 
 
-def fetch(directory: Path, attempts: Attempts) -> tuple[Path, str] | None:
-    """Downloads the newest linux-source; the verified .deb and its version, or None with notes in `attempts`."""
-    found = find(directory, attempts)
+def fetch(directory: Path, attempts: Attempts, package: str = PACKAGE) -> tuple[Path, str] | None:
+    """Downloads the newest `package`; the verified .deb and its version, or None with notes in `attempts`."""
+    found = find(directory, attempts, package)
     if found is None:
         return None
     apt, best = found
     download = apt.directory / "download"
     for old in download.iterdir():
         old.unlink()
-    ok, text = apt.call("apt-get", "download", f"{PACKAGE}={best.version}")
+    ok, text = apt.call("apt-get", "download", f"{package}={best.version}")
     debs = list(download.glob("*.deb"))
     if not ok or len(debs) != 1:
-        attempts.add(f"{PACKAGE} {best.version} from {best.suite}", text)
+        attempts.add(f"{package} {best.version} from {best.suite}", text)
         return None
     return debs[0], best.version

@@ -108,7 +108,7 @@ class Interrupted(unittest.TestCase):
             for file, when in (("old.o", 100), ("new.o", 300), (".new.o.cmd", 300)):
                 (objects / file).write_text("")
                 os.utime(objects / file, (when, when))
-            build._drop_unfinished(objects, 200)
+            build.drop_unfinished(objects, 200)
             self.assertEqual([path.name for path in objects.iterdir()], ["old.o"])
 
 

@@ -72,7 +72,8 @@ def accelerator(mode: Mode) -> list[str]:
             return ["-accel", "tcg,thread=single", "-cpu", _CPU, "-icount", "shift=0,sleep=off"]
 
 
-def _escape(path: Path) -> str:
+def escape(path: Path) -> str:
+    """A path as a value among QEMU's options."""
     return str(path).replace(",", ",,")
 
 
@@ -103,9 +104,14 @@ def command(
     argv += accelerator(mode)
     argv += _topology(memory_mib, cpus, nodes)
     argv += ["-kernel", str(kernel), "-initrd", str(files.initramfs), "-append", line]
-    argv += ["-chardev", f"file,id=console,path={_escape(files.console)}", "-serial", "chardev:console"]
-    argv += ["-device", "virtio-serial-pci"]
+    argv += ["-chardev", f"file,id=console,path={escape(files.console)}", "-serial", "chardev:console"]
+    return argv + ports(files.ports)
+
+
+def ports(files: dict[str, Path]) -> list[str]:
+    """The options for the virtio-serial ports, each with its file."""
+    argv = ["-device", "virtio-serial-pci"]
     for name in PORTS:
-        argv += ["-chardev", f"file,id={name},path={_escape(files.ports[name])}"]
+        argv += ["-chardev", f"file,id={name},path={escape(files[name])}"]
         argv += ["-device", f"virtserialport,chardev={name},name={name}"]
     return argv
