@@ -61,13 +61,14 @@ cell() {
 	local file=$1 status
 	echo '{"type": "cell"}' >&3
 	mkfifo /run/records
-	cat /run/records >&3 &
+	timeout 1200 cat /run/records >&3 &
 	LAB_RESULTS=/run/records /lab/guest bench "$file"
 	status=$?
 	wait
 	rm /run/records
 	# As it was before: the next one sets all up anew.
 	swapoff -a
+	udevadm settle
 	echo 1 >/sys/block/zram0/reset
 	find /sys/fs/cgroup -mindepth 1 -maxdepth 1 -type d -name redis -exec rmdir {} +
 	return $status
