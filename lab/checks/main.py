@@ -219,6 +219,21 @@ def _close(suites: list[Suite], kernel: Kernel | None, mode: str) -> int:
     return Exit.OK if all(gate.ok for gate in gates) else Exit.TESTS
 
 
+def named(wanted: list[str]) -> int:
+    """Only these programs, in their guests; 1 if a test failed."""
+    only = guest.check_names(wanted, guest.names())
+    e2e = sorted({name.partition("-")[0] for name in only if name.startswith("e2e")})
+    need = setup.Need.DEMO if guest.PAGES in e2e else setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM
+    setup.ensure(need)
+    rust = host.build_rust_tests(e2e) if e2e else []
+    kernel = build.ensure()
+    mode, why = accel.of(kernel)
+    _head(f"{', '.join(only)} in guests, {mode} ({why})")
+    report = _Report()
+    guest.run_named(kernel, rust, mode, report.add, only)
+    return report.end()
+
+
 def docs(pages: list[str]) -> int:
     """The commands of these pages, on the host and in a guest; 1 if one does not do what its page shows."""
     known = {str(page.relative_to(REPO)) for page in documents()}
