@@ -425,12 +425,13 @@ def run(
     mode: Mode,
     done: Callable[[Suite], None],
     others: Sequence[Callable[[], Suite]] = (),
+    last: Sequence[Callable[[], list[Suite]]] = (),
 ) -> None:
-    """Runs everything, and `others` with it, two guests at a time; `done` hears of each suite as it ends."""
+    """Runs everything, then `others` and `last`, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
     runs.sort(key=lambda this: this.name not in _LONG)
     also = [lambda check=check: [check()] for check in others]
-    together([*(partial(_alone, this) for this in runs), *also, partial(_all_before, rust, mode)], done)
+    together([*(partial(_alone, this) for this in runs), *also, partial(_all_before, rust, mode), *last], done)
 
 
 def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> None:
