@@ -47,8 +47,8 @@ demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCAL
 bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/internals/bench.md)
 	@$(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)') $(if $(WALKS),--walks '$(WALKS)') $(if $(TLB_STANDS_FOR),--tlb-stands-for '$(TLB_STANDS_FOR)') $(if $(COALESCE),--coalesce '$(COALESCE)')
 
-test: ## the checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM
-	@$(LAB) test
+test: ## the checks: linters, host unit tests, then the kernel selftests and end-to-end tests in a VM (TEST='e2e_keep mthp_psi': these)
+	@$(LAB) test $(TEST)
 
 test-short: ## linters, host unit tests, a sample of the demo and of the benchmark suite
 	@$(LAB) test --only lint --only host --only sample

@@ -118,7 +118,9 @@ def _build(_: argparse.Namespace) -> int:
 def _test(args: argparse.Namespace) -> int:
     from lab.checks import main
 
-    return main.test(args.only, args.preempt)
+    if args.name and (args.only or args.preempt):
+        raise LabError(Exit.USAGE, "name programs, or give --only and --preempt; not both")
+    return main.named(args.name) if args.name else main.test(args.only, args.preempt)
 
 
 def _docs(args: argparse.Namespace) -> int:
@@ -356,6 +358,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PART",
         help="run only lint, host, vm, sample, kernel, soak or debug (may repeat)",
     )
+    test.add_argument("name", nargs="*", help="only these programs in guests, such as e2e_keep or mthp_psi")
     preempt(test)
     add("lint", _lint, "run the linters")
     docs = add("docs", _docs, "run the commands of pages for users as the pages show them")

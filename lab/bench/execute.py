@@ -191,6 +191,17 @@ def summary(run: Run) -> str:
     return ", ".join(filter(None, [*parts, fate(run)]))
 
 
+def shared(cells: Sequence[Cell], world: World) -> schedule.Shared[Cell, Run]:
+    """The same as parts of a pool that has others, whose lines stand between those of cells."""
+    progress = schedule.Progress(len(cells), live=False)
+    return schedule.Shared(
+        cells,
+        lambda cell: run_cell(cell, world, progress),
+        lambda cell, error: progress.fail(cell.label, error),
+        lambda cell: (cell.label, cell.name),
+    )
+
+
 def run_all(cells: Sequence[Cell], world: World, width: int) -> schedule.Finished[Run]:
     """Runs `cells`, `width` at a time; see lab.vm.schedule.run_all."""
     programs.guest()

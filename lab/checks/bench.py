@@ -4,8 +4,9 @@ them at their usual size. Judged by events, by ratios that instruction-counted t
 memory is in large folios."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lab import programs, results
 from lab.bench import execute, gates, page, scenarios
@@ -19,6 +20,7 @@ from lab.checks.result import Suite
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
 from lab.vm import Mode
+from lab.vm.schedule import Finished
 
 
 @dataclass(frozen=True)
@@ -131,15 +133,36 @@ def _judge(suite: Suite, table: Table, world: World) -> None:
         suite.gate(one, "gate: ")
 
 
-def run(kernel: Kernel, only: Sequence[str] = ()) -> Suite:
-    """All cells, or those of `only` some cases."""
+def _world(kernel: Kernel) -> execute.World:
+    return execute.World(kernel.image, Mode.ICOUNT, programs.mthp_ext(), programs.guest(), None)
+
+
+def parts(kernel: Kernel) -> list[Callable[[], list[Suite]]]:
+    """All cells, each a part of a pool. The last one to end has the suite."""
+    cells = _cells(())
+    shared = execute.shared(cells, _world(kernel))
+    begin = time.monotonic()
+
+    def one(index: int) -> list[Suite]:
+        finished = shared.run(index)
+        return [_suite(kernel, cells, finished, (), begin)] if finished else []
+
+    return [partial(one, index) for index in range(len(cells))]
+
+
+def run(kernel: Kernel, only: Sequence[str]) -> Suite:
+    """The cells of some cases, at their smallest."""
     begin = time.monotonic()
     cells = _cells(only)
-    suite = Suite("bench", logs=[BUILD / "vm" / cell.name / "console.log" for cell in cells])
-    world = execute.World(kernel.image, Mode.ICOUNT, programs.mthp_ext(), programs.guest(), None)
-    finished = execute.run_all(cells, world, 2)
+    finished = execute.run_all(cells, _world(kernel), 2)
     if finished.interrupted:
         raise KeyboardInterrupt
+    return _suite(kernel, cells, finished, only, begin)
+
+
+def _suite(kernel: Kernel, cells: Sequence[Cell], finished: Finished[Run], only: Sequence[str], begin: float) -> Suite:
+    """What came out, judged."""
+    suite = Suite("bench", logs=[BUILD / "vm" / cell.name / "console.log" for cell in cells])
     for complaint in finished.complaints:
         suite.fail("a cell", complaint)
     table = Table(finished.runs)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tests that need the patched kernel: its selftests and the end-to-end tests of mthp_ext, in VMs."""
 
+import difflib
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from lab.checks import bpftests, libtest, tap
 from lab.checks.host import RustTest
 from lab.checks.result import Status, Suite, Test
 from lab.errors import Exit, LabError
-from lab.kernel import stock
+from lab.kernel import series, stock
 from lab.kernel.build import Kernel
 from lab.paths import BUILD, REPO, documents
 from lab.vm import Mode, Outcome, Verdict
@@ -376,18 +377,61 @@ _LONG = ("kernel/mthp_psi", "vm/e2e_pressure", "vm/e2e_drill")
 """Runs of a minute and more: they start first, so that at the end none has the machine for itself."""
 
 
+_OF_SERIES = re.compile(rb"^\+TEST_GEN_PROGS [+:]= (\w+)", re.MULTILINE)
+
+
+def e2e_names() -> list[str]:
+    """The end-to-end test programs."""
+    return sorted(path.stem for path in (REPO / "tests").glob("e2e*.rs"))
+
+
+def names() -> list[str]:
+    """What may be run alone, known before anything is built: programs, and the guests of those that have several."""
+    selftests = {name.decode() for patch in series.load() for name in _OF_SERIES.findall(patch.content)}
+    boots = [f"{program}-{suffix}" for program, boots in SELFTEST_BOOTS.items() for suffix in boots if suffix]
+    return sorted([*e2e_names(), *(f"{name}-before" for name in BEFORE), *selftests, *boots, bpftests.PROGRAM])
+
+
+def check_names(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    """`wanted` without the room that suites show (`vm/`, `kernel/`); LabError for what is none of `known`."""
+    bare = [word.removeprefix("vm/").removeprefix("kernel/") for word in wanted]
+    for word in bare:
+        if word not in known:
+            near = difflib.get_close_matches(word, known) or known
+            raise LabError(Exit.USAGE, f"no test program is called {word!r}; there are: {', '.join(near)}")
+    return bare
+
+
+def _chosen(name: str, only: Sequence[str]) -> bool:
+    """Whether the run of this name, or all of its program's, were asked for."""
+    bare = name.rpartition("/")[2]
+    return bare in only or bare.partition("-")[0] in only
+
+
+def run_named(
+    kernel: Kernel, rust: Sequence[RustTest], mode: Mode, done: Callable[[Suite], None], only: Sequence[str]
+) -> None:
+    """Runs these of `names()` as `run` does; `rust`: the end-to-end programs among them."""
+    of_series = any(not name.startswith("e2e") for name in only)
+    runs = [*(selftests(kernel, mode) if of_series else []), *(_e2e(kernel, test, mode) for test in rust)]
+    before = [test for test in rust if _chosen(f"{test.name}-before", only)]
+    parts = [partial(_alone, this) for this in runs if _chosen(this.name, only)]
+    together([*parts, partial(_all_before, before, mode)], done)
+
+
 def run(
     kernel: Kernel,
     rust: Sequence[RustTest],
     mode: Mode,
     done: Callable[[Suite], None],
     others: Sequence[Callable[[], Suite]] = (),
+    last: Sequence[Callable[[], list[Suite]]] = (),
 ) -> None:
-    """Runs everything, and `others` with it, two guests at a time; `done` hears of each suite as it ends."""
+    """Runs everything, then `others` and `last`, two guests at a time; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
     runs.sort(key=lambda this: this.name not in _LONG)
     also = [lambda check=check: [check()] for check in others]
-    together([*(partial(_alone, this) for this in runs), *also, partial(_all_before, rust, mode)], done)
+    together([*(partial(_alone, this) for this in runs), *also, partial(_all_before, rust, mode), *last], done)
 
 
 def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> None:

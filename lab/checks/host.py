@@ -68,9 +68,10 @@ class RustTest:
     package: Path
 
 
-def build_rust_tests() -> list[RustTest]:
-    """Builds every test program of the workspace without running any."""
-    return sorted(cargo_tests(["--workspace"], _LOGS / "cargo-test-build.log"), key=lambda test: test.name)
+def build_rust_tests(only: Sequence[str] = ()) -> list[RustTest]:
+    """Builds every test program of the workspace, or `only` these of tests/, without running any."""
+    words = ["--workspace", *(word for name in only for word in ("--test", name))]
+    return sorted(cargo_tests(words, _LOGS / "cargo-test-build.log"), key=lambda test: test.name)
 
 
 def cargo_tests(

@@ -105,6 +105,7 @@ _OWN: Mapping[str, Callable[[Stock, Path], Suite]] = {
 
 def run(kernels: tuple[str, ...] = KERNELS, tests: tuple[str, ...] = TESTS) -> int:
     """Builds and runs; 1 if a test failed."""
+    guest.check_names(tests, [*_OWN, *guest.e2e_names()])
     setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
     rust = {test.name: test for test in host.build_rust_tests()} if set(tests) - _OWN.keys() else {}
     found = [stockbuild.stock(name) for name in kernels]

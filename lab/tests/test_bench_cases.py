@@ -5,6 +5,7 @@ import re
 import sqlite3
 import unittest
 from typing import Any
+from unittest import mock
 
 from lab.bench import (
     compare,
@@ -84,6 +85,15 @@ class ScenarioTest(unittest.TestCase):
         self.assertEqual(left & ran, set())
         self.assertEqual(left | ran, set(CI))
         self.assertLessEqual(set(bench_tests._ONLY_IN_BENCH.values()), ran)
+
+    def test_the_last_part_of_make_test_judges_every_cell(self) -> None:
+        with (
+            mock.patch.object(bench_tests, "_world"),
+            mock.patch("lab.bench.execute.run_cell", side_effect=lambda cell, *_: cell.name),
+            mock.patch.object(bench_tests, "_suite", side_effect=lambda _k, _c, finished, *_: finished.runs),
+        ):
+            found = [part() for part in bench_tests.parts(mock.Mock())]
+        self.assertEqual(found, [*([[]] * (len(found) - 1)), [[cell.name for cell in bench_tests._cells(())]]])
 
     def test_the_sorts_of_the_database_are_sorts(self) -> None:
         base = sqlite3.connect(":memory:")

@@ -13,7 +13,7 @@ from unittest import mock
 from lab import proc, terminal
 from lab.errors import Exit, LabError
 from lab.vm import schedule
-from lab.vm.schedule import Finished, Progress, alike, run_all
+from lab.vm.schedule import Finished, Progress, Shared, alike, run_all
 
 _LOCALE = "redis-server: Failed to configure LOCALE for invalid locale name."
 
@@ -46,6 +46,31 @@ class _Plan:
                 range(count), self.one, lambda *_: None, width,
                 names=lambda item: [f"cell {item}"], tried=lambda item: item not in kept,
             )  # fmt: skip
+
+
+class SharedTest(unittest.TestCase):
+    def run_in(self, plan: _Plan, order: list[int]) -> list[Finished[int] | None]:
+        shared = Shared(range(len(order)), plan.one, lambda *_: None, lambda item: [f"cell {item}"])
+        return [shared.run(index) for index in order]
+
+    def test_the_last_one_has_all_in_the_order_of_the_plan(self) -> None:
+        *before, last = self.run_in(_Plan({1: _fails(), 3: OSError(errno.ENOSPC, "full")}), [4, 1, 3, 2, 0])
+        self.assertEqual(before, [None] * 4)
+        assert last
+        self.assertEqual((last.runs, [one.name for one in last.failures]), ([0, 2, 4], ["cell 1", "cell 3"]))
+        self.assertEqual((last.not_run, last.interrupted), (0, False))
+
+    def test_the_same_cause_from_the_start_gives_up_the_others(self) -> None:
+        plan = _Plan({0: _fails(), 1: _fails()})
+        last = self.run_in(plan, [0, 1, 2, 3])[-1]
+        assert last
+        self.assertEqual((plan.begun, last.not_run), ([0, 1], 2))
+        self.assertIn("2 more runs were given up", last.complaints[0])
+
+    def test_a_success_lets_the_others_go_on(self) -> None:
+        plan = _Plan({0: _fails(), 2: _fails()})
+        self.run_in(plan, [1, 0, 2, 3])
+        self.assertEqual(plan.begun, [1, 0, 2, 3])
 
 
 class HopelessTest(unittest.TestCase):

@@ -204,6 +204,45 @@ def run_all(
     return Finished([runs[index] for index in sorted(runs)], failures, interrupted, not_run)
 
 
+class Shared(Generic[C, R]):
+    """Items that run in a pool of somebody else's, beside other things: call `run` once for each of `items`."""
+
+    def __init__(
+        self,
+        items: Sequence[C],
+        one: Callable[[C], R],
+        failed: Callable[[C, LabError], None],
+        names: Callable[[C], Sequence[str]],
+    ) -> None:
+        self._items, self._one, self._failed, self._names = items, one, failed, names
+        self._runs: dict[int, R] = {}
+        self._failures: list[Failed] = []
+        self._not_run = 0
+        self._lock = threading.Lock()
+
+    def run(self, index: int) -> Finished[R] | None:
+        """Runs one; what came out of all of them, if it was the last to end. They are given up as in `run_all`."""
+        with self._lock:
+            give_up = hopeless(self._failures, 2) and not self._runs
+        done: list[R] = []
+        failures: list[Failed] = []
+        try:
+            done = [] if give_up else [self._one(self._items[index])]
+        except (LabError, OSError) as error:
+            why = error if isinstance(error, LabError) else of_host(error)
+            known = self._names(self._items[index])
+            failures = [Failed(known[0], why, alike(why.cause, known))]
+            self._failed(self._items[index], why)
+        with self._lock:
+            self._runs.update((index, run) for run in done)
+            self._failures += failures
+            self._not_run += give_up
+            if len(self._runs) + len(self._failures) + self._not_run < len(self._items):
+                return None
+            runs = [self._runs[index] for index in sorted(self._runs)]
+            return Finished(runs, self._failures, not_run=self._not_run)
+
+
 def hopeless(failures: Sequence[Failed], width: int) -> bool:
     """Whether so many runs failed for one cause that it is not theirs."""
     return len(failures) >= max(2, width) and len({one.cause for one in failures}) == 1
