@@ -35,7 +35,7 @@ export SERIES SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED BOOT QUIC
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -76,6 +76,9 @@ test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgrad
 
 test-kubernetes: ## manifests by schema and rules; the image under containerd with kubelet's cgroups, in a VM
 	@$(LAB) test-kubernetes
+
+test-prometheus: ## dashboard, alerts and recording rules in a real Prometheus, on pages served in a VM
+	@$(LAB) test-prometheus
 
 clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
 	@$(LAB) clean-root $(TARGETS)
