@@ -35,7 +35,7 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kernel-deb test-kubernetes test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -79,6 +79,9 @@ test-kernel-deb: ## boot the packages of kernel-deb from a disk through its own 
 
 test-kubernetes: ## manifests by schema and rules; the image under containerd with kubelet's cgroups, in a VM
 	@$(LAB) test-kubernetes
+
+test-prometheus: ## dashboard, alerts and recording rules in a real Prometheus, on pages served in a VM
+	@$(LAB) test-prometheus
 
 clean-root: ## targets in a clean Debian root, as a newcomer (SUITE=trixie TARGETS='demo test' AS_USER=1)
 	@$(LAB) clean-root $(TARGETS)

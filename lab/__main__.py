@@ -188,6 +188,12 @@ def _test_kubernetes(_: argparse.Namespace) -> int:
     return kubernetes.main()
 
 
+def _test_prometheus(_: argparse.Namespace) -> int:
+    from lab.checks import prometheus
+
+    return prometheus.main()
+
+
 def _test_deb(_: argparse.Namespace) -> int:
     from lab.checks import deb
 
@@ -424,6 +430,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("oci", _oci, "an image of the Debian package, as an OCI archive")
     add("test-kubernetes", _test_kubernetes, "manifests by schema and rules; the image under containerd in a guest")
+    add("test-prometheus", _test_prometheus, "dashboard and rules in a real Prometheus, on pages recorded in a guest")
     add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Schema(args) => schema::main(&args).map(|()| 0),
         Command::Compare(args) => compare::main(&args),
         Command::CheckConfig(args) => config::check(&args).map(|()| 0),
+        Command::Config(args) if args.keys => config::keys().map(|()| 0),
         Command::Config(args) => config::show(&args.config).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Metrics(args) => metrics::main(&args).map(|()| 0),

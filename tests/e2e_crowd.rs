@@ -169,10 +169,12 @@ fn a_thousand_cgroups_a_second_come_and_go() {
     let stays = root.child("stays");
     let file = OwnFile::new(
         "config.toml",
-        "[[override]]\ncgroups = 'churn/j*'\npolicy = 'fixed'\nmax-order = 0\n",
+        "[[override]]\ncgroups = 'churn/j*'\npolicy = 'fixed'\ncap = '4K'\n",
     );
     for args in [&[][..], &["--config", file.path()]] {
         let daemon = Daemon::start(&root, args);
+        let overrides = daemon.log().contains(" 1 overrides");
+        assert_eq!(overrides, !args.is_empty(), "{}", daemon.log());
         let mut worker = Worker::new(&stays);
         let pid = worker.pid().to_string();
         let home = stays.path.join("cgroup.procs");

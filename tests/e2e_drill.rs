@@ -597,6 +597,9 @@ fn a_hostile_name_is_harmless_in_every_output() {
             &["status", "--tree"],
             &["advise"],
             &["advise", "--json"],
+            &["events"],
+            &["events", "--json"],
+            &["config", "--show", file.path()],
         ] {
             let out = command(answer).output().unwrap();
             harmless(&format!("{answer:?}"), &[out.stdout, out.stderr].concat());

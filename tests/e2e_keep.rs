@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -72,6 +73,17 @@ fn policy() -> Value {
 
 fn link_id() -> u64 {
     policy()["link_id"].as_u64().unwrap()
+}
+
+/// Names of the pins of the one policy.
+fn pins() -> Vec<String> {
+    let place = std::fs::read_dir(PINS).unwrap().next().unwrap().unwrap();
+    let pins = std::fs::read_dir(place.path()).unwrap();
+    let mut names: Vec<String> = pins
+        .map(|pin| pin.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
 }
 
 fn detach() -> Value {
@@ -448,6 +460,97 @@ fn what_fails_to_start_leaves_the_old_one_in_force() {
     assert_eq!(link_id(), link);
     assert!(bound(&group));
     detach();
+    nothing_left();
+}
+
+/// What can fail does so before the link has other programs.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn pins_that_cannot_be_made_leave_the_old_one_as_it_is() {
+    world();
+    let group = Group::new("unpinned");
+    let path = group.path.to_str().unwrap();
+    killed(Ext::run(&group, &CLOSED));
+    let (link, pins) = (link_id(), pins());
+    let run = [
+        "run", "--root", path, KEEP[0], KEEP[1], "--policy", "headroom",
+    ];
+    // Of link, explaining program and storage, each.
+    for at in 1..=3 {
+        let mut made = 0;
+        let ended = inject::run(command(&run), |it| {
+            let is = it.number == libc::SYS_bpf && it.args[0] == u64::from(libbpf_sys::BPF_OBJ_PIN);
+            made += u32::from(is);
+            (is && made == at).then_some(Errno::ENOMEM)
+        });
+        assert_eq!((ended.code, made), (Some(1), at), "{ended:?}");
+        assert!(ended.said.contains("pinning the policy"), "{ended:?}");
+        assert_eq!((link_id(), self::pins()), (link, pins.clone()), "pin {at}");
+        assert_eq!(policy()["readable"], true, "pin {at}");
+        assert!(bound(&group), "it is what it was, after pin {at}");
+    }
+    detach();
+    nothing_left();
+}
+
+/// From then on the policy matters more than its pins.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_pin_that_cannot_be_renamed_is_said() {
+    world();
+    let group = Group::new("stuck");
+    let path = group.path.to_str().unwrap();
+    killed(Ext::run(&group, &CLOSED));
+    let link = link_id();
+    let run = [
+        "run", "--root", path, KEEP[0], KEEP[1], "--policy", "headroom",
+    ];
+    let mut failed = 0;
+    let ended = inject::run(command(&run), |it| {
+        let new = |file: String| file.starts_with(PINS) && file.ends_with("/explain-new");
+        let fails = it.renames().is_some_and(new);
+        failed += u32::from(fails);
+        fails.then_some(Errno::EPERM)
+    });
+    assert_eq!((ended.code, ended.served), (Some(0), true), "{ended:?}");
+    assert_eq!(failed, 1);
+    assert!(ended.said.contains("pinning the policy"), "{ended:?}");
+    assert!(ended.said.contains("is in force"), "{ended:?}");
+    assert_eq!((link_id(), bound(&group)), (link, false));
+    // The one after it has its pins.
+    killed(Ext::run(&group, &CLOSED));
+    assert_eq!(
+        (link_id(), policy()["readable"].clone()),
+        (link, true.into())
+    );
+    assert!(
+        pins().iter().all(|pin| !pin.ends_with("-new")),
+        "{:?}",
+        pins()
+    );
+    assert!(bound(&group));
+    detach();
+    nothing_left();
+}
+
+/// A pin too many goes at the end.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_pin_that_cannot_be_removed_is_said_and_tried_again() {
+    world();
+    let group = Group::new("sticky");
+    let path = group.path.to_str().unwrap();
+    killed(Ext::run(&group, &CLOSED));
+    let mut tries = 0;
+    let run = ["run", "--root", path, "--policy", "headroom"];
+    let ended = inject::run(command(&run), |it| {
+        let pin = it.removes().is_some_and(|file| file.starts_with(PINS));
+        tries += u32::from(pin);
+        (pin && tries == 1).then_some(Errno::EPERM)
+    });
+    assert_eq!((ended.code, ended.served), (Some(0), true), "{ended:?}");
+    assert!(tries > 1, "{ended:?}");
+    assert!(ended.said.contains("until they are gone"), "{ended:?}");
     nothing_left();
 }
 

@@ -15,12 +15,15 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::spawn;
 use std::time::Duration;
 
 use common::ext::{Ext, K64, command, fails, status_of};
 use common::own::OwnFile;
 use common::worker::Worker;
-use common::{Group, MIB, eventually, world};
+use common::{Group, MIB, Swap, eventually, world};
 use nix::sys::signal::Signal;
 
 const SOCKET: &str = "/run/mthp_ext_test/metrics.sock";
@@ -51,14 +54,18 @@ fn with(more: &[&'static str]) -> Vec<&'static str> {
     args
 }
 
-#[test]
-#[ignore = "needs the lab's VM"]
-fn both_transports_serve_what_status_shows() {
-    world();
+fn loopback() {
     let up = Command::new("ip")
         .args(["link", "set", "lo", "up"])
         .status();
     assert!(up.unwrap().success());
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn both_transports_serve_what_status_shows() {
+    world();
+    loopback();
     std::fs::create_dir_all("/run").unwrap();
     let group = Group::new("served");
     group.set("memory.max", "64M");
@@ -119,6 +126,49 @@ fn the_pressure_policy_counts_its_scans() {
         let page = scrape(UnixStream::connect("/run/scans.sock").unwrap());
         value(&page, "mthp_ext_scans_total") >= 10
     });
+}
+
+/// What a cgroup shows that comes under pressure, answer by answer: `make test-prometheus` has a
+/// real Prometheus scrape them.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn pages_for_prometheus() {
+    world();
+    loopback();
+    let _swap = Swap::on();
+    let group = Group::new("at-work");
+    let file = OwnFile::new(
+        "config.toml",
+        "policy = 'default'\n[[override]]\ncgroups = 'x'\npolicy = 'nobody'\n",
+    );
+    let ext = Ext::run(&group, &["--config", file.path(), "--metrics", PORT]);
+    let mut pages = 0;
+    let mut page = || {
+        let page = scrape(TcpStream::connect(PORT).unwrap());
+        common::record(&serde_json::json!({"name": "page", "page": page}));
+        pages += 1;
+        page
+    };
+    let pressure = format!("mthp_ext_pressure{{cgroup=\"{}\"}}", group.name());
+    assert_eq!(value(&page(), &pressure), 0);
+    group.set("memory.high", "16M");
+    let mut worker = Worker::new(&group);
+    worker.fill(64 * MIB);
+    let over = Arc::new(AtomicBool::new(false));
+    let until = over.clone();
+    let reader = spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            worker.read();
+        }
+    });
+    eventually("it is under pressure", || {
+        std::thread::sleep(Duration::from_secs(1));
+        value(&page(), &pressure) == 1
+    });
+    over.store(true, Ordering::Relaxed);
+    reader.join().unwrap();
+    assert!(pages > 1);
+    drop(ext);
 }
 
 /// Clients that say nothing, nonsense, or do not read, many at a time.

@@ -330,6 +330,12 @@ def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
     return Run(f"vm/{test.name}", job, libtest.parse)
 
 
+def alone(kernel: Kernel, test: RustTest, mode: Mode, name: str) -> vm.Job:
+    """One test of an end-to-end test program, for what it records."""
+    job = _e2e(kernel, test, mode).job
+    return replace(job, argv=[*job.argv, "--exact", name], name=f"{job.name}-{name}")
+
+
 def _with_pages(job: vm.Job) -> vm.Job:
     """The job with the pages, and with the programs that their commands name."""
     commands = {

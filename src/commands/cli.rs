@@ -313,8 +313,12 @@ pub struct ConfigArgs {
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Print the effective values with their origin
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "keys")]
     pub show: bool,
+
+    /// Print the keys that a configuration has, as in docs/configuration.md
+    #[arg(long, conflicts_with_all = ["show", "json"])]
+    pub keys: bool,
 
     /// Which.
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::errors::{Error, Result};
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::{thp, xattr};
 use crate::model::abi::Tunables;
-use crate::model::config::{Config, Place, Problem, Spoils, XATTR};
+use crate::model::config::{Config, Of, Place, Problem, Spoils, XATTR};
 use crate::model::orders::Sizes;
 use crate::model::plan::{self, Plan, Planned, Resolved};
 use crate::model::policy::ENDING;
@@ -342,6 +342,42 @@ pub fn show(args: &ConfigArgs) -> Result<()> {
     print::print(&answer, args.json, |_, out| text(&plan, &said, out))
 }
 
+/// The table of keys, as docs/configuration.md has it.
+fn keys_table() -> String {
+    let mut text = "| where | key | value | what it is |\n|---|---|---|---|\n".to_owned();
+    for (of, place, options) in [
+        (Of::Top, "the file", None),
+        (
+            Of::Policy,
+            "`[policies.NAME]`",
+            Some("another value than that of `base`"),
+        ),
+        (
+            Of::Override,
+            "`[[override]]`",
+            Some("another value of that policy, as in `cap = \"64K\"`"),
+        ),
+    ] {
+        for key in of.keys() {
+            let (name, value, help) = (key.name, key.value, key.help);
+            text += &format!("| {place} | `{name}` | {value} | {help} |\n");
+        }
+        if let Some(help) = options {
+            text += &format!("| {place} | any [option](options.md) | as there | {help} |\n");
+        }
+    }
+    text
+}
+
+/// `mthp_ext config --keys`.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn keys() -> Result<()> {
+    let written = io::stdout().write_all(keys_table().as_bytes());
+    written.map_err(|source| Error::Output { source })
+}
+
 /// The error for a configuration that cannot be used at all.
 pub fn unusable(file: &Path, problems: &[Problem]) -> Error {
     let first = problems.iter().find(|one| one.spoils == Spoils::All);
@@ -354,6 +390,7 @@ pub fn unusable(file: &Path, problems: &[Problem]) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::config::KEYS;
 
     const X86: Sizes = Sizes {
         orders: 0x3fc,
@@ -569,6 +606,61 @@ cap = '64K'
             (&5.into(), &"override".into())
         );
         assert!(one["what"].as_str().unwrap().contains("'nobody'"), "{one}");
+    }
+
+    #[test]
+    fn the_page_has_the_table_of_keys() {
+        const MARK: &str = "<!-- Made by `mthp_ext config --keys`. -->\n";
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
+        let page = std::fs::read_to_string(file).unwrap();
+        let (_, after) = page.split_once(MARK).expect(MARK);
+        let (there, _) = after.split_once("\n\n").unwrap();
+        let table = keys_table();
+        assert!(
+            there == table.trim_end(),
+            "put the output of `mthp_ext config --keys` into docs/configuration.md:\n{table}"
+        );
+    }
+
+    /// What the table names is read where it says so, and not elsewhere.
+    #[test]
+    fn each_key_of_the_table_is_one() {
+        let values = [
+            ("policy", "'database'"),
+            ("about", "'for a test'"),
+            ("rules", "['room']"),
+            ("base", "'default'"),
+            ("cgroups", "'a/*'"),
+        ];
+        for key in &KEYS {
+            let Some(&(name, value)) = values.iter().find(|(name, _)| *name == key.name) else {
+                // Tables, which all of these texts have.
+                assert!(["policies", "override"].contains(&key.name), "{}", key.name);
+                continue;
+            };
+            for of in [Of::Top, Of::Policy, Of::Override] {
+                let known = of.keys().any(|key| key.name == name);
+                let line = |is: Of| match is == of {
+                    true => format!("{name} = {value}\n"),
+                    false => String::new(),
+                };
+                let rest = |is: Of, key: &str, text: &'static str| match (is == of, key == name) {
+                    (true, true) => "",
+                    _ => text,
+                };
+                let text = format!(
+                    "{}[policies.own]\n{}{}[[override]]\n{}{}{}",
+                    line(Of::Top),
+                    line(Of::Policy),
+                    rest(Of::Policy, "base", "base = 'default'\n"),
+                    line(Of::Override),
+                    rest(Of::Override, "cgroups", "cgroups = 'b'\n"),
+                    rest(Of::Override, "policy", "policy = 'own'\n"),
+                );
+                let mistakes = Files::new(&text, &[]).mistakes();
+                assert_eq!(mistakes.is_empty(), known, "{text}{mistakes:?}");
+            }
+        }
     }
 
     /// Each with file and line, all of them at once; what is right is used.

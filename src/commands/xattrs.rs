@@ -446,7 +446,7 @@ mod tests {
             (b"policy=a\0b", "a\\x00b"),
             (b"database", "'database' is neither KEY=VALUE nor off"),
             (b"magic=1", "'magic' is no option"),
-            (b"max-order=4", "'max-order' is no option"),
+            (b"max-order=4", "the largest folio is cap, and a size"),
             (b"cap=5K", "cap has the size '5K'"),
             (b"cap=4K cap=2M", "cap is there twice"),
             (b"off cap=4K", "cap has no effect where the policy is"),

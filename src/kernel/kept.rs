@@ -29,6 +29,9 @@ const DIRECTORY: &str = "/sys/fs/bpf/mthp_ext";
 const LINK: &str = "link";
 const EXPLAIN: &str = "explain";
 
+/// Ends the name of a pin that is to take the place of another one.
+const NEW: &str = "-new";
+
 /// What is kept of each cgroup.  Another version lays it out in another way, and has another
 /// name for it.
 pub fn storage() -> String {
@@ -234,11 +237,11 @@ impl Place {
             .context(|| format!("opening the storage in {}", self.path.display()))
     }
 
-    /// Pins all that outlives the process, in the place of what there is.
+    /// Pins all that outlives the process, beside what there is: nobody looks for it yet.
     ///
     /// # Errors
     /// Whatever the BPF file system refuses.
-    pub fn pin(
+    pub fn prepare(
         &self,
         link: BorrowedFd<'_>,
         explain: Option<BorrowedFd<'_>>,
@@ -251,24 +254,45 @@ impl Place {
             (storage.as_str(), cgroups),
         ];
         let pins = || -> io::Result<()> {
+            // Of one that was killed.
+            self.take_back()?;
             for (name, fd) in all {
                 if let Some(fd) = fd {
-                    // Under another name first: at no time is the policy without its pins.
-                    let new = self.path.join(format!("{name}-new"));
-                    unless_missing(fs::remove_file(&new))?;
-                    pin(fd, &new)?;
-                    fs::rename(&new, self.path.join(name))?;
+                    pin(fd, &self.path.join(format!("{name}{NEW}")))?;
                 }
             }
+            Ok(())
+        };
+        pins().context(|| format!("pinning the policy in {}", self.path.display()))
+    }
+
+    /// Removes what was prepared.
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub fn take_back(&self) -> io::Result<()> {
+        let names = names(&self.path)?;
+        let mut new = names.iter().filter(|name| name.ends_with(NEW));
+        new.try_for_each(|name| unless_missing(fs::remove_file(self.path.join(name))).map(drop))
+    }
+
+    /// What was prepared takes the place of what there is; at no time is the policy without its
+    /// pins.
+    ///
+    /// # Errors
+    /// Whatever the BPF file system refuses.
+    pub fn pin(&self) -> Result<()> {
+        let pins = || -> io::Result<()> {
+            let (new, old): (Vec<String>, Vec<String>) = names(&self.path)?
+                .into_iter()
+                .partition(|name| name.ends_with(NEW));
+            let now: Vec<&str> = new.iter().filter_map(|n| n.strip_suffix(NEW)).collect();
+            for name in &now {
+                fs::rename(self.path.join(format!("{name}{NEW}")), self.path.join(name))?;
+            }
             // Of another version, or of programs that shared what this one does not.
-            let now = |name: &str| {
-                all.iter()
-                    .any(|(pinned, fd)| *pinned == name && fd.is_some())
-            };
-            for name in names(&self.path)? {
-                if !now(&name) {
-                    unless_missing(fs::remove_file(self.path.join(name)))?;
-                }
+            for name in old.iter().filter(|name| !now.contains(&name.as_str())) {
+                unless_missing(fs::remove_file(self.path.join(name)))?;
             }
             Ok(())
         };
@@ -279,7 +303,7 @@ impl Place {
     ///
     /// # Errors
     /// If one cannot be removed.
-    pub fn remove(self) -> Result<()> {
+    pub fn remove(&self) -> Result<()> {
         let removed = || -> io::Result<()> {
             for name in names(&self.path)? {
                 fs::remove_file(self.path.join(name))?;

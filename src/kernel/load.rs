@@ -79,7 +79,7 @@ impl Loaded {
         let mut before = Before::find(root, stay, values.0.dry_run != 0)?;
         match Self::attach_over(programs, values, assign, (carrier, root), &mut before) {
             Ok(loaded) => Ok(Loaded {
-                kept: before.done()?,
+                kept: before.done(),
                 ..loaded
             }),
             Err(error) => {
@@ -144,6 +144,11 @@ impl Loaded {
             _ if before.is_to_age() => takeover::beat(&object)?,
             _ => {}
         }
+        let storage = map(&object, abi::STORAGE_MAP).filter(|_| shares);
+        let kept = storage.as_ref().map(AsFd::as_fd);
+        if takes_over {
+            before.prepare(None, explain.as_ref().map(AsFd::as_fd), kept)?;
+        }
         let link = match before.update(ops.as_fd(), root)? {
             Some(link) => link,
             None => carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?,
@@ -158,16 +163,15 @@ impl Loaded {
             }
         }
         let load_time = begun.elapsed();
-        let storage = map(&object, abi::STORAGE_MAP).filter(|_| shares);
-        let pinned = before.pin(
-            link.as_fd(),
-            explain.as_ref().map(AsFd::as_fd),
-            storage.as_ref().map(AsFd::as_fd),
-        );
-        if let (Err(_), false) = (&pinned, takes_over) {
-            carrier::detach(&link);
+        if takes_over {
+            before.pin_or_warn();
+        } else {
+            let (link, explain) = (link.as_fd(), explain.as_ref().map(AsFd::as_fd));
+            let prepared = before.prepare(Some(link), explain, kept);
+            prepared
+                .and_then(|()| before.pin())
+                .inspect_err(|_| carrier::detach(&link))?;
         }
-        pinned?;
         Ok(Loaded {
             link,
             scan,
@@ -234,7 +238,7 @@ impl Loaded {
     /// If a pin cannot be removed.
     pub fn detach(self) -> Result<()> {
         carrier::detach(&self.link);
-        self.kept.map_or(Ok(()), Place::remove)
+        self.kept.as_ref().map_or(Ok(()), Place::remove)
     }
 }
 

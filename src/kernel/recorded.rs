@@ -41,6 +41,14 @@ fn lock(kind: i32) -> libc::flock {
     }
 }
 
+/// Makes a directory for files that others read.
+fn make(directory: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o755).create(directory)?;
+    // A service's umask leaves the group out.
+    fs::set_permissions(directory, Permissions::from_mode(0o755))
+}
+
 /// Opens a file to append to, as its writer.
 fn own(path: &Path) -> io::Result<File> {
     // Root and its group, as of the socket of --metrics; whatever the umask.
@@ -73,12 +81,7 @@ impl Writer {
     /// # Errors
     /// If there can be none, or another process writes it.
     pub fn open(directory: &Path, name: &str, most: u64) -> io::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(directory)?;
-        // A service's umask leaves the group out.
-        fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+        make(directory)?;
         let path = directory.join(name).with_extension(ENDING);
         let file = own(&path)?;
         let length = file.metadata()?.len();
@@ -130,6 +133,9 @@ impl Writer {
 
     /// Goes on with a file of this name, whichever there is.
     fn begin(&mut self) -> io::Result<()> {
+        if let Some(directory) = self.path.parent() {
+            make(directory)?;
+        }
         self.file = own(&self.path)?;
         self.length = self.file.metadata()?.len();
         self.torn = false;
@@ -401,6 +407,10 @@ mod tests {
             numbers(&Reader::open(&path).unwrap().lines().unwrap()),
             [2, 3]
         );
+        // Whoever cleans up may take the directory along.
+        fs::remove_dir_all(dir.path().join("run")).unwrap();
+        writer.add("4\n").unwrap();
+        assert_eq!(numbers(&Reader::open(&path).unwrap().lines().unwrap()), [4]);
     }
 
     #[test]

@@ -103,39 +103,65 @@ impl Before {
         Ok(self.link.take())
     }
 
-    /// Pins what is in force now, if it is to be kept.
+    /// Pins what is to be kept beside what there is, without `link` for the link that is there: what
+    /// can fail does so before [`Self::update`].
     ///
     /// # Errors
     /// Whatever the BPF file system refuses.
-    pub fn pin(
+    pub fn prepare(
         &self,
-        link: BorrowedFd<'_>,
+        link: Option<BorrowedFd<'_>>,
         explain: Option<BorrowedFd<'_>>,
         cgroups: Option<BorrowedFd<'_>>,
     ) -> Result<()> {
-        match &self.place {
-            Some(place) if self.keep => place.pin(link, explain, cgroups),
+        let link = link.or(self.link.as_ref().map(AsFd::as_fd));
+        match (&self.place, link) {
+            (Some(place), Some(link)) if self.keep => place.prepare(link, explain, cgroups),
             _ => Ok(()),
         }
     }
 
-    /// The new policy is in force.  Its place, if it is to be kept; else it is this process alone
-    /// that holds it from here on.
+    /// What was prepared takes the place of what there is.
     ///
     /// # Errors
-    /// If a pin cannot be removed.
-    pub fn done(self) -> Result<Option<Place>> {
-        match self.place {
-            Some(place) if !self.keep => place.remove().map(|()| None),
-            place => Ok(place),
+    /// Whatever the BPF file system refuses.
+    pub fn pin(&self) -> Result<()> {
+        match &self.place {
+            Some(place) if self.keep => place.pin(),
+            _ => Ok(()),
         }
+    }
+
+    /// The same, where the new policy is in force whatever becomes of its pins.
+    pub fn pin_or_warn(&self) {
+        if let Err(error) = self.pin() {
+            eprintln!(
+                "mthp_ext: {error}; the policy is in force, but what is there of it once this daemon has ended \
+                 is out of date"
+            );
+        }
+    }
+
+    /// The new policy is in force.  Its place, if it is to be kept; else it is this process alone
+    /// that holds it from here on, unless the pins cannot be removed: it tries again at its end.
+    pub fn done(self) -> Option<Place> {
+        let place = self.place?;
+        if self.keep {
+            return Some(place);
+        }
+        let error = place.remove().err()?;
+        eprintln!(
+            "mthp_ext: {error}; until they are gone, the policy outlives this daemon if it is killed"
+        );
+        Some(place)
     }
 
     /// It is not.  What was left there before stays, as it is; an empty place does not.
     pub fn give_up(self) {
         if let Some(place) = self.place {
-            if matches!(place.link(), Ok(None)) {
-                let _ = place.remove();
+            match place.link() {
+                Ok(None) => drop(place.remove()),
+                _ => drop(place.take_back()),
             }
         }
     }

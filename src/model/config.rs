@@ -21,6 +21,98 @@ pub const OFF: &str = "off";
 /// The extended attribute of a cgroup's directory that is an override of this cgroup.
 pub const XATTR: &str = "user.mthp_ext";
 
+/// The tables of a configuration that have keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The file itself.
+    Top,
+    /// `[policies.NAME]`
+    Policy,
+    /// `[[override]]`
+    Override,
+}
+
+/// A row of the table of keys, of which the reader and docs/configuration.md are made.
+pub struct Key {
+    /// Where it is.
+    pub of: Of,
+    /// As it is written.
+    pub name: &'static str,
+    /// What stands for the value.
+    pub value: &'static str,
+    /// What it is.
+    pub help: &'static str,
+}
+
+const fn key(of: Of, name: &'static str, value: &'static str, help: &'static str) -> Key {
+    Key {
+        of,
+        name,
+        value,
+        help,
+    }
+}
+
+/// The table.  Options, which have [one of their own](super::options::OPTIONS), are keys, too.
+pub static KEYS: [Key; 8] = [
+    key(
+        Of::Top,
+        "policy",
+        "NAME, FILE or `\"off\"`",
+        "the policy of the root. Without it `default`",
+    ),
+    key(
+        Of::Top,
+        "policies",
+        "tables: `[policies.NAME]`",
+        "policies of one's own",
+    ),
+    key(
+        Of::Top,
+        "override",
+        "tables: `[[override]]`",
+        "some cgroups' policy",
+    ),
+    key(Of::Policy, "about", "TEXT", "for whom it is"),
+    key(
+        Of::Policy,
+        "rules",
+        "list of names",
+        "what narrows. Without it those of `base`",
+    ),
+    key(
+        Of::Policy,
+        "base",
+        "NAME or FILE",
+        "the policy that has the rest",
+    ),
+    key(
+        Of::Override,
+        "cgroups",
+        "PATTERN, or a list of them",
+        "paths below the mount of the hierarchy: `system.slice/redis*.service`, `kubepods.slice/**`",
+    ),
+    key(
+        Of::Override,
+        "policy",
+        "NAME, FILE or `\"off\"`",
+        "`\"off\"`: nothing is narrowed. Without it that of the root",
+    ),
+];
+
+impl Of {
+    /// Its rows.
+    pub fn keys(self) -> impl Iterator<Item = &'static Key> {
+        KEYS.iter().filter(move |key| key.of == self)
+    }
+
+    /// The key of this name, if it has one.
+    fn named(self, name: &str) -> Option<&'static str> {
+        let mut names = self.keys().map(|key| key.name);
+        names.find(|one| *one == name)
+    }
+}
+
 /// A line of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -205,31 +297,31 @@ impl Reader<'_> {
 
     fn top(&mut self, table: &DeTable<'_>) {
         for (key, at, value) in in_order(table) {
-            match (key, value.get_ref()) {
-                ("policy", DeValue::String(name)) => {
+            match (Of::Top.named(key), value.get_ref()) {
+                (Some("policy"), DeValue::String(name)) => {
                     self.config.policy = Some((name.to_string(), self.place(at)));
                 }
-                ("policy", _) => self.wrong(
+                (Some("policy"), _) => self.wrong(
                     at,
                     "policy must be a text: the name of a policy, its file, or \"off\"".to_owned(),
                     Spoils::All,
                 ),
-                ("policies", DeValue::Table(policies)) => {
+                (Some("policies"), DeValue::Table(policies)) => {
                     for (name, at, value) in in_order(policies) {
                         self.own(name, at, value);
                     }
                 }
-                ("policies", _) => self.wrong(
+                (Some("policies"), _) => self.wrong(
                     at,
                     "policies must be tables: write [policies.NAME]".to_owned(),
                     Spoils::All,
                 ),
-                ("override", DeValue::Array(overrides)) => {
+                (Some("override"), DeValue::Array(overrides)) => {
                     for one in overrides.iter() {
                         self.one_override(one);
                     }
                 }
-                ("override", _) => self.wrong(
+                (Some("override"), _) => self.wrong(
                     at,
                     "override must be a list of tables: write [[override]]".to_owned(),
                     Spoils::All,
@@ -237,8 +329,12 @@ impl Reader<'_> {
                 _ => self.wrong(
                     at,
                     format!(
-                        "'{key}' is no key of a configuration: there are policy, [policies.NAME] \
-                         and [[override]]"
+                        "'{key}' is no key of a configuration: there are {}",
+                        Of::Top
+                            .keys()
+                            .map(|key| key.name)
+                            .collect::<Vec<_>>()
+                            .join(", ")
                     ),
                     Spoils::All,
                 ),
@@ -265,9 +361,9 @@ impl Reader<'_> {
         match value.get_ref() {
             DeValue::Table(table) => {
                 for (key, at, value) in in_order(table) {
-                    match (key, value.get_ref()) {
-                        ("base", DeValue::String(base)) => own.base = Some(base.to_string()),
-                        ("base", _) => {
+                    match (Of::Policy.named(key), value.get_ref()) {
+                        (Some("base"), DeValue::String(base)) => own.base = Some(base.to_string()),
+                        (Some("base"), _) => {
                             let what = "base must be a text: the name of a policy, or its file";
                             self.wrong(at, what.to_owned(), Spoils::Policy);
                         }
@@ -315,11 +411,11 @@ impl Reader<'_> {
         };
         let mut values = Policy::default();
         for (key, at, value) in in_order(table) {
-            match (key, value.get_ref()) {
-                ("cgroups", DeValue::String(pattern)) => {
+            match (Of::Override.named(key), value.get_ref()) {
+                (Some("cgroups"), DeValue::String(pattern)) => {
                     self.pattern(&mut one, at, pattern);
                 }
-                ("cgroups", DeValue::Array(patterns)) => {
+                (Some("cgroups"), DeValue::Array(patterns)) => {
                     for item in patterns.iter() {
                         let at = item.span().start;
                         match item.get_ref() {
@@ -328,7 +424,7 @@ impl Reader<'_> {
                         }
                     }
                 }
-                ("cgroups", _) => self.wrong(at, PATTERNS.to_owned(), spoils),
+                (Some("cgroups"), _) => self.wrong(at, PATTERNS.to_owned(), spoils),
                 _ => self.override_key((&mut one, &mut values), key, at, value),
             }
         }
@@ -354,13 +450,13 @@ impl Reader<'_> {
         value: &Value<'_>,
     ) {
         let spoils = Spoils::Override;
-        match (key, value.get_ref()) {
-            ("policy", DeValue::String(name)) => one.policy = Some(name.to_string()),
-            ("policy", _) => {
+        match (Of::Override.named(key), value.get_ref()) {
+            (Some("policy"), DeValue::String(name)) => one.policy = Some(name.to_string()),
+            (Some("policy"), _) => {
                 let what = "policy must be a text: a name, a file, or \"off\"";
                 self.wrong(at, what.to_owned(), spoils);
             }
-            ("about" | "rules" | "base", _) => {
+            _ if Of::Policy.named(key).is_some() => {
                 let what = format!(
                     "an override has no {key}: make a policy of it, [policies.NAME], and \
                      name that here"

@@ -146,6 +146,13 @@ impl Policy {
 }
 
 fn unknown(name: &str) -> String {
+    // Who knows the kernel's word looks for it.
+    if name == "max-order" {
+        return format!(
+            "'{name}' is no option: the largest folio is cap, and a size, as cap=64K, which is order 4 \
+             of 4 KiB pages"
+        );
+    }
     let known: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
     format!(
         "'{name}' is no option: there are about, rules, {}",

@@ -18,6 +18,10 @@ use nix::unistd::Pid;
 /// Times that the loop of `run` may wait before it has to be over.
 const WAITS: u32 = 100;
 
+/// So long it waits for an event, in ms, and no longer: a policy without scans has none to wait for.
+/// Longer than a window, so that one with scans has scanned.
+const LONGEST_MS: u64 = 3000;
+
 /// A system call that is about to be made.
 pub struct Call {
     pub number: i64,
@@ -51,6 +55,24 @@ impl Call {
             libc::SYS_read | libc::SYS_pread64 | libc::SYS_getdents64 => self.file(),
             // A file that is mapped is read, too.
             libc::SYS_mmap if self.args[4] as i32 >= 0 => self.descriptor(self.args[4]),
+            _ => None,
+        }
+    }
+
+    /// The file that it removes.
+    pub fn removes(&self) -> Option<String> {
+        match self.number {
+            libc::SYS_unlink => self.path(0),
+            libc::SYS_unlinkat => self.path(1),
+            _ => None,
+        }
+    }
+
+    /// The file to which it gives another name.
+    pub fn renames(&self) -> Option<String> {
+        match self.number {
+            libc::SYS_rename => self.path(0),
+            libc::SYS_renameat | libc::SYS_renameat2 => self.path(1),
             _ => None,
         }
     }
@@ -141,6 +163,11 @@ pub fn run(mut command: Command, mut fail: impl FnMut(&Call) -> Option<Errno>) -
                             2 => kill(pid, Signal::SIGTERM).unwrap(),
                             WAITS => kill(pid, Signal::SIGKILL).unwrap(),
                             _ => {}
+                        }
+                        // -1: until there is an event.
+                        if (regs.r10 as i32) < 0 {
+                            regs.r10 = LONGEST_MS;
+                            ptrace::setregs(pid, regs).unwrap();
                         }
                     }
                     failing = fail(&Call { number, args, pid });
