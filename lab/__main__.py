@@ -288,7 +288,8 @@ def _debug_mutants(args: argparse.Namespace) -> int:
 def _clean_root(args: argparse.Namespace) -> int:
     from lab.checks import cleanroot
 
-    return cleanroot.main(args.suite or cleanroot.other_suite(), args.target or [cleanroot.SHORT], args.user)
+    suite = args.suite or cleanroot.other_suite()
+    return cleanroot.main(suite, args.target or [cleanroot.SHORT], args.user, args.lend_kernel)
 
 
 def _clean(_: argparse.Namespace) -> int:
@@ -435,6 +436,7 @@ def _parser() -> argparse.ArgumentParser:
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
     switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")
+    root.add_argument("--lend-kernel", action="store_true", help="test-short there takes this host's finished kernel")
     root.add_argument("target", nargs="*", help="default: test-short")
     add("clean", _clean, "remove build/")
     return parser

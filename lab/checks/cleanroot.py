@@ -17,6 +17,7 @@ from pathlib import Path
 
 from lab import proc, setup, space
 from lab.errors import Exit, LabError
+from lab.kernel import build
 from lab.kernel.debian import host_config, mirrors
 from lab.lock import locked
 from lab.paths import BUILD, REPO, cache
@@ -43,13 +44,15 @@ def other_suite() -> str:
     return SUITES[0] if match and match[1] == SUITES[1] else SUITES[1]
 
 
-def main(suite: str, targets: Sequence[str], as_user: bool) -> int:
-    """Runs each of `targets` in a new root of `suite`; 1 if one of them failed."""
+def main(suite: str, targets: Sequence[str], as_user: bool, lend: bool = False) -> int:
+    """Runs each of `targets` in a new root of `suite`; 1 if one of them failed. `lend`: test-short takes the usual
+    kernel that this host has built, rather than a quarter of an hour to build one with the compiler of the root."""
     if suite not in SUITES:
         raise LabError(Exit.USAGE, f"there is no suite {suite!r}; there are: {', '.join(SUITES)}")
     if os.geteuid() != 0:
         raise LabError(Exit.PRIVILEGE, "a clean Debian root needs mounts and chroot, so this must run as root.")
     setup.ensure(setup.Need.ROOT)
+    usual = build.ensure() if lend else None
     with locked(f"clean-root-{suite}"):
         store = cache() / "clean-root" / suite
         for name in ("cache", "debs/partial"):
@@ -57,6 +60,10 @@ def main(suite: str, targets: Sequence[str], as_user: bool) -> int:
         # Of a run that was killed; nothing is mounted there any more.
         for left in store.glob("root-*"):
             _remove(left)
+        if usual:
+            build.lend(usual, store / "cache")
+        else:
+            build.forget_lent(store / "cache")
         space.need(_MIB, store, "a clean root")
         root = Path(tempfile.mkdtemp(prefix="root-", dir=store))
         try:

@@ -21,7 +21,7 @@ APPEND = "no5lvl rcupdate.rcu_cpu_stall_timeout=180"
 """A stall is one only if it lasts longer than a busy host starves an emulated CPU. With five levels of page tables,
 KASAN takes any access for a wild one that an interrupt makes while identify_cpu() has all CPU features cleared."""
 SEED_OF_TESTS = 7
-"""The soak of `.ci/run` is to run the same every time, as far as that goes."""
+"""The soak of `make test-debug` is to run the same every time, as far as that goes."""
 _PROGRAM = "mthp_soak"
 NOTHING_TO_SOAK = "a kernel with PREEMPT_RT has no transparent hugepages; there is nothing to soak"
 NO_FAIR_SERVER = 'for one in /sys/kernel/debug/sched/*_server/cpu*/runtime; do [ ! -w "$one" ] || echo 0 >"$one"; done'

@@ -21,6 +21,7 @@ from lab.paths import BUILD, cache
 
 _FORMAT = "2"
 """Changes when finished results must not be shared with those of an older lab."""
+_LENT = "kernel-lent"
 _LOG = BUILD / "log" / "kernel.log"
 _REPORT_S = 30.0
 _FINISHED_MIB, _AGAIN_MIB = 250, 300
@@ -150,12 +151,7 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
     `update` looks for a newer base first; `extra` are patches to apply after the series. Raises LabError for
     everything that can go wrong on the way.
     """
-    patches = [*load_all(variant.series), *extra]
-    # Patches upon the default series may have to do with its options.
-    of = variant.series or (DEFAULT_SERIES if patches else ())
-    names = [*config.fragments(of), *(config.DIRECTORY / name for name in variant.fragments)]
-    wanted = config.merge(names)
-    fragments = [name.read_bytes() for name in names]
+    patches, fragments, wanted = _inputs(variant, extra)
     with locked("kernel") as lock:
         base = source.get(update, variant.mib + _FINISHED_MIB)
         worktree = Worktree(base)
@@ -185,6 +181,51 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
         seconds = time.monotonic() - begin
         print(f"{variant.name}: {kernel.release}, built in {seconds:.0f} s: {kernel.image}", flush=True)
         return kernel
+
+
+def _inputs(variant: Variant, extra: Sequence[Patch] = ()) -> tuple[list[Patch], list[bytes], dict[str, str]]:
+    """What is applied, the fragments, and the options that they come to."""
+    patches = [*load_all(variant.series), *extra]
+    # Patches upon the default series may have to do with its options.
+    of = variant.series or (DEFAULT_SERIES if patches else ())
+    names = [*config.fragments(of), *(config.DIRECTORY / name for name in variant.fragments)]
+    return patches, [name.read_bytes() for name in names], config.merge(names)
+
+
+def _lent(store: Path) -> Path:
+    patches, fragments, _ = _inputs(DEFAULT)
+    return store / _LENT / key("", patches, fragments, "")
+
+
+def lend(kernel: Kernel, store: Path) -> None:
+    """Copies the finished usual kernel to `store`, the cache of a root that has another compiler, for lent() there."""
+    to = _lent(store)
+    if to.is_dir():
+        return
+    shutil.rmtree(to.parent, ignore_errors=True)
+    part = to.with_name(".part")
+    try:
+        shutil.copytree(kernel.directory, part)
+        (part / "base").write_text(kernel.base)
+        part.rename(to)
+    except OSError as error:
+        raise LabError(Exit.BUILD, f"lending the finished kernel to {store}: {error}") from error
+
+
+def forget_lent(store: Path) -> None:
+    """Without what lend() left there, the root builds its own."""
+    shutil.rmtree(store / _LENT, ignore_errors=True)
+
+
+def lent() -> Kernel | None:
+    """The usual kernel, if who made this root has lent it: built elsewhere, without a source tree beside it."""
+    directory = _lent(cache())
+    if not directory.is_dir():
+        return None
+    nowhere = directory / "no-source"
+    kernel = Kernel(directory, (directory / "base").read_text(), nowhere, nowhere)
+    print(f"kernel: {kernel.release}, built outside of this root and lent: {kernel.image}", flush=True)
+    return kernel
 
 
 def _make(kernel: Kernel) -> list[str]:

@@ -13,6 +13,7 @@ from unittest import mock
 from lab import setup
 from lab.checks import cleanroot
 from lab.errors import Exit, LabError
+from lab.kernel import build
 
 
 class CleanRootTest(unittest.TestCase):
@@ -86,6 +87,45 @@ class CleanRootTest(unittest.TestCase):
             calls = (root / "calls").read_text().splitlines()
         self.assertTrue(calls[-1].endswith("make -C /srv/project test-short"), calls)
         self.assertEqual(sum(call.startswith("mount ") for call in calls), 5)
+
+
+class LentKernelTest(unittest.TestCase):
+    """The usual kernel of the host in the cache of a root."""
+
+    def setUp(self) -> None:
+        self._place = tempfile.TemporaryDirectory()
+        self.addCleanup(self._place.cleanup)
+        self.store = Path(self._place.name) / "store"
+        finished = Path(self._place.name) / "finished"
+        for path, text in (("bzImage", "image"), ("release", "7.3.4\n")):
+            finished.mkdir(exist_ok=True)
+            (finished / path).write_text(text)
+        self.kernel = build.Kernel(finished, "7.3.4-1", finished, finished)
+        self.store.mkdir()
+
+    def _lent(self) -> build.Kernel | None:
+        with mock.patch.object(build, "cache", return_value=self.store), redirect_stdout(io.StringIO()):
+            return build.lent()
+
+    def test_is_found_there(self) -> None:
+        self.assertIsNone(self._lent())
+        build.lend(self.kernel, self.store)
+        build.lend(self.kernel, self.store)
+        found = self._lent()
+        assert found
+        self.assertEqual(("image", "7.3.4", "7.3.4-1"), (found.image.read_text(), found.release, found.base))
+
+    def test_of_another_series_is_not_taken(self) -> None:
+        build.lend(self.kernel, self.store)
+        with mock.patch.object(build, "load_all", return_value=[]):
+            self.assertIsNone(self._lent())
+            build.lend(self.kernel, self.store)
+        self.assertIsNone(self._lent(), "one is kept")
+
+    def test_can_be_forgotten(self) -> None:
+        build.lend(self.kernel, self.store)
+        build.forget_lent(self.store)
+        self.assertIsNone(self._lent())
 
 
 class RustLintersTest(unittest.TestCase):
