@@ -46,6 +46,14 @@ class GateTest(unittest.TestCase):
                                "kernel": counted(0)}]):  # fmt: skip
             self.assertTrue(self.failed(large, programs), programs)
 
+    def test_what_must_not_walk_may_hardly_walk(self) -> None:
+        large = Guest("g", (Reads(2048, ("random",)),), ("off",), 5)
+        count = accesses("random", 2048, ["off"])
+        for walked, failed in ((count // 4000, []), (count // 1000, ["walks"])):
+            mine = {**counted(0, accesses=count + 18, l1_misses=round(count * 0.75)), "walks": {"2048": walked}}
+            program = {"name": "lab-walks", "group": 9, "user": mine, "kernel": counted(0)}
+            self.assertEqual(self.failed(large, [program]), failed)
+
     def test_the_kernel_and_flushes_are_held_against_what_is_computed(self) -> None:
         for order, walked, failed in (
             ("kernel", 0.9687, []),
