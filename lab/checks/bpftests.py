@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The one test that the series adds to the kernel's selftests/bpf: a module, a BPF object, and a test_progs of its own.
+"""The tests that the series adds to the kernel's selftests/bpf: a module, BPF objects, and a test_progs of their own.
 
 All of selftests/bpf takes half an hour to build. This takes what test_progs itself needs, the module for the tests, and
-this test.
+these tests.
 """
 
 import re
@@ -20,7 +20,8 @@ from lab.paths import BUILD
 from lab.vm import Mode
 
 PROGRAM = "test_progs"
-TEST = "struct_ops_cgroup"
+TESTS = ("cgroup_psi", "struct_ops_cgroup")
+"""Those of the series; each is a file in progs/ and one in prog_tests/."""
 _MODULE = "bpf_testmod"
 # fmt: off
 _HELPERS = (
@@ -72,16 +73,16 @@ class BpfTests:
     def job(
         self, kernel: Kernel, mode: Mode, only: Sequence[str] = (), name: str = "", timeout_s: float = 900
     ) -> vm.Job:
-        """A guest that runs the test, or these subtests of it (`struct_ops_cgroup/rmdir`)."""
+        """A guest that runs the tests, or these subtests of them (`struct_ops_cgroup/rmdir`)."""
         return vm.Job(
             kernel=kernel.image,
-            argv=[str(self.program), "-t", ",".join(only) or TEST],
+            argv=[str(self.program), "-t", ",".join(only or TESTS)],
             programs=[self.program],
             # It looks for the module where it is started.
             files={f"/{self.module.name}": self.module},
             mode=mode,
             timeout_s=timeout_s,
-            name=name or f"test-{TEST}",
+            name=name or f"test-{PROGRAM}",
         )
 
 
@@ -144,29 +145,29 @@ class _Builder:
         """Types of the kernel, the skeleton, and what the build of all of selftests/bpf would generate."""
         include = self.out / "include"
         (include / "prog_tests").mkdir(parents=True, exist_ok=True)
-        bpftool, object_file = self._bpftool(), self.out / f"{TEST}.bpf.o"
+        bpftool = self._bpftool()
         tools = self.kernel.tree / "tools"
         script = (
-            'set -e; "$1" btf dump file "$2" format c > "$3/vmlinux.h"; '
+            'set -e; "$1" btf dump file "$2" format c > "$3/vmlinux.h"; for name in $7; do '
             "dirs=$(clang-19 -v -E - </dev/null 2>&1 | "
             r"sed -n '/<...> search starts here:/,/End of search list./{ s| \(/.*\)|-idirafter \1|p }'); "
             "clang-19 -g -O2 -Wall -Werror --target=bpf -mcpu=v3 -std=gnu11 -fno-strict-aliasing -fms-extensions "
             "-Wno-microsoft-anon-tag -Wno-compare-distinct-pointer-types -D__TARGET_ARCH_x86 "
-            '-I"$3" -I"$4" -I"$5" -I"$6" $dirs -c "$5/progs/$8.c" -o "$7"; '
-            '"$1" gen skeleton "$7" name "$8" > "$3/$8.skel.h"'
+            '-I"$3" -I"$4" -I"$5" -I"$6" $dirs -c "$5/progs/$name.c" '
+            '-o "$3/$name.bpf.o"; "$1" gen skeleton "$3/$name.bpf.o" name "$name" > "$3/$name.skel.h"; done'
         )
         self._run(
             ["sh", "-c", script, "sh", bpftool, self.kernel.vmlinux, include, self.libbpf / "include", self.source,
-             tools / "include" / "uapi", object_file, TEST],
+             tools / "include" / "uapi", " ".join(TESTS)],
             "building the BPF programs of selftests/bpf",
         )  # fmt: skip
-        (include / "prog_tests" / "tests.h").write_text(f"DEFINE_TEST({TEST})\n")
+        (include / "prog_tests" / "tests.h").write_text("".join(f"DEFINE_TEST({test})\n" for test in TESTS))
         (include / "verification_cert.h").write_text(_NO_CERTIFICATE)
         (self.out / "no_keys.c").write_text(_NO_KEYS)
         return include
 
     def program(self) -> Path:
-        """test_progs, with this test alone."""
+        """test_progs, with these tests alone."""
         tools = self.kernel.tree / "tools"
         include = self._headers()
         directories = (
@@ -175,7 +176,7 @@ class _Builder:
         )  # fmt: skip
         sources = [
             *(self.source / f"{name}.c" for name in _HELPERS),
-            self.source / "prog_tests" / f"{TEST}.c",
+            *(self.source / "prog_tests" / f"{test}.c" for test in TESTS),
             tools / "lib" / "find_bit.c",
             self.out / "no_keys.c",
         ]
@@ -190,10 +191,11 @@ class _Builder:
 
 
 def build(kernel: Kernel, selftests: Path) -> BpfTests:
-    """Builds the test for `kernel`; `selftests` is where the series' other selftests and their libbpf were built."""
+    """Builds the tests for `kernel`; `selftests` is where the series' other selftests and their libbpf were built."""
     builder = _Builder(kernel, selftests)
-    if not (builder.source / "prog_tests" / f"{TEST}.c").exists():
-        raise LabError(Exit.BUILD, f"the series has no {TEST} in selftests/bpf")
+    for test in TESTS:
+        if not (builder.source / "prog_tests" / f"{test}.c").exists():
+            raise LabError(Exit.BUILD, f"the series has no {test} in selftests/bpf")
     with locked("kernel"):
         module = builder.module()
         program = builder.program()

@@ -97,7 +97,7 @@ def _selftests(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
 
 def _in_bpf(kernel: Kernel, built: Selftests, mode: Mode) -> list[Suite]:
     """The test in selftests/bpf, whose links to cgroups are made of a module's type."""
-    job = bpftests.build(kernel, built.directory).job(kernel, mode, name=f"debug-{bpftests.TEST}")
+    job = bpftests.build(kernel, built.directory).job(kernel, mode, name=f"debug-{bpftests.PROGRAM}")
     job = replace(job, memory_mib=soak.MEMORY_MIB, append=f"{job.append} {soak.APPEND}".strip())
     return [guest.judge(f"debug/{bpftests.PROGRAM}", vm.run(job), bpftests.parse)]
 
