@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -19,7 +20,7 @@ from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD, cache
 
-_FORMAT = "2"
+_FORMAT = "3"
 """Changes when finished results must not be shared with those of an older lab."""
 _LENT = "kernel-lent"
 _LOG = BUILD / "log" / "kernel.log"
@@ -133,12 +134,18 @@ class Kernel:
         return config.has(self.config.read_text(), option)
 
 
+def _diff(patch: Patch) -> bytes:
+    """Without the message, which nothing is built of."""
+    start = re.search(rb"^(diff --git |--- a/)", patch.content, re.MULTILINE)
+    return patch.content[start.start() :] if start else patch.content
+
+
 def key(base: str, patches: Sequence[Patch], fragments: Sequence[bytes], compiler: str) -> str:
     """Hash of everything that decides what comes out of the build."""
     digest = hashlib.sha256()
     for part in [_FORMAT, base, compiler]:
         digest.update(f"{len(part)}:{part}".encode())
-    for group in [[patch.content for patch in patches], fragments]:
+    for group in [[_diff(patch) for patch in patches], fragments]:
         digest.update(f"[{len(group)}]".encode())
         for content in group:
             digest.update(f"{len(content)}:".encode() + content)

@@ -46,6 +46,15 @@ class Key(unittest.TestCase):
     def test_a_name_alone_does_not(self) -> None:
         self.assertEqual(build.key("7", [Patch("a", b"x")], [], ""), build.key("7", [Patch("b", b"x")], [], ""))
 
+    def test_a_message_builds_nothing(self) -> None:
+        for head in (b"diff --git a/f b/f\n", b"--- a/f\n"):
+            keys = {
+                build.key("7", [Patch("a", message + b"\n" + head + change)], [], "")
+                for message in (b"one", b"two")
+                for change in (b"+1\n", b"+2\n")
+            }
+            self.assertEqual(len(keys), 2)
+
 
 class Series(unittest.TestCase):
     """Kernels with another series than the default."""
