@@ -22,7 +22,7 @@ from typing import Any
 from lab import proc, setup, vm
 from lab.bench import packages
 from lab.checks import guest, host, systemd
-from lab.checks.result import Suite
+from lab.checks.result import Status, Suite
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.paths import BUILD, REPO
@@ -227,6 +227,10 @@ def _suite(pages: Sequence[bytes]) -> Suite:
             )
         )
         _promtool(suite, config)
+        if suite.count(Status.FAILED):
+            # Prometheus would not start, and what promtool has said would be lost in that.
+            suite.settle()
+            return suite
         of_node = ["--collector.disable-defaults", "--collector.meminfo", "--collector.pressure"]
         of_server = [f"--config.file={config}", f"--storage.tsdb.path={scratch}/data"]
         with (
