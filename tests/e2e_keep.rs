@@ -100,6 +100,37 @@ fn nothing_left() {
 
 #[test]
 #[ignore = "needs the lab's VM"]
+fn the_configuration_says_what_becomes_of_it() {
+    world();
+    let group = Group::new("said");
+    let file = OwnFile::new("config.toml", format!("on-exit = 'keep'\n{}", own::OPEN));
+    let config = ["--config", file.path()];
+    killed(Ext::run(&group, &config));
+    assert_eq!(policy()["pinned"], true);
+    let link = link_id();
+    // The next one goes on with it, and ends it: the command line comes first.
+    let detach = [&config[..], &["--on-exit", "detach"]].concat();
+    let mut ext = Ext::run(&group, &detach);
+    assert_eq!(link_id(), link);
+    ext.signal(Signal::SIGTERM);
+    assert_eq!(ext.wait(), Some(0));
+    nothing_left();
+    // A unit's hand-over takes second place, and needs no service manager then.
+    let unit = [&config[..], &["--on-exit", "hand-over"]].concat();
+    let ext = Ext::run(&group, &unit);
+    file.write(own::OPEN);
+    ext.signal(Signal::SIGHUP);
+    let refused = ext.expect("refused", |line| line["in_force"] == false);
+    let text = refused["text"].as_str().unwrap();
+    assert!(text.contains("another on-exit"), "{text}");
+    killed(ext);
+    assert_eq!(policy()["pinned"], true);
+    self::detach();
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
 fn killed_it_stays_until_it_is_detached() {
     world();
     let group = Group::new("kept");

@@ -16,7 +16,7 @@ use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::process;
 use crate::kernel::xattr::{self, Xattr};
 use crate::model::abi::{Bind, Load, PROFILES, Tunables};
-use crate::model::config::{Problem, XATTR};
+use crate::model::config::{ON_EXIT, Problem, XATTR};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
@@ -364,6 +364,10 @@ impl Assigner {
         let all = wanted(&plan, self.takes_back);
         if plan.tunables.window_ns != self.plan.tunables.window_ns {
             return Err(refused("it has another window"));
+        }
+        let on_exit = |plan: &Plan| plan.on_exit.as_ref().map(|(on_exit, _)| *on_exit);
+        if on_exit(&plan) != on_exit(&self.plan) {
+            return Err(refused(&format!("it has another {ON_EXIT}")));
         }
         if all.iter().any(|one| one.rules & !self.rules.0 != 0) {
             return Err(refused(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use super::exporter::Address;
@@ -16,6 +16,7 @@ use super::given::Given;
 use super::schema;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::model::abi::Tunables;
+use crate::model::config::OnExit;
 use crate::model::options::{self, Opt};
 use crate::model::orders::Sizes;
 use crate::model::policy::{BUILT_IN, ENDING, Mistake, Policy};
@@ -352,18 +353,6 @@ pub struct SchemaArgs {
     pub command: Option<String>,
 }
 
-/// What becomes of a policy when its daemon ends, by a signal or unforeseen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OnExit {
-    /// It ends, too: the next page fault follows the system's setting
-    #[default]
-    Detach,
-    /// It stays, pinned in /sys/fs/bpf/mthp_ext, until the next `run` or `detach`
-    Keep,
-    /// The service manager holds it: a restart of the service takes it over without a gap, a stop ends it
-    HandOver,
-}
-
 /// Options of `detach`.
 #[derive(Debug, Args)]
 pub struct DetachArgs {
@@ -420,9 +409,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub given: Given,
 
-    /// What becomes of the policy when mthp_ext ends
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
-    pub on_exit: OnExit,
+    /// What becomes of the policy when mthp_ext ends [default: what the configuration says, else
+    /// detach]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub on_exit: Option<OnExit>,
 
     /// Show what would be attached, with what differs from the defaults; attach nothing, and look at no cgroup
     #[arg(long)]
@@ -652,6 +642,14 @@ impl RunArgs {
         Ok(self.config.clone().or(there.then(|| usual.to_owned())))
     }
 
+    /// What becomes of the policy in the end, where a configuration says `configured`.  Units give
+    /// `hand-over` on behalf of every configuration, so one that says something else comes first.
+    pub fn on_exit(&self, configured: Option<OnExit>) -> OnExit {
+        let given = self.on_exit;
+        let first = given.filter(|given| *given != OnExit::HandOver);
+        first.or(configured).or(given).unwrap_or_default()
+    }
+
     fn values(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
         let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.directory)?;
         let tunables = options::tunables(&policy, &self.given.values, sizes);
@@ -746,6 +744,20 @@ mod tests {
         }
         let (_, set) = run(&["--set", "max-hold=8", "--set", "count-machine=0"]).unwrap();
         assert_eq!((set.max_hold, set.count_machine), (8, 0));
+    }
+
+    #[test]
+    fn the_end_that_a_unit_gives_is_the_last_word_of_nobody() {
+        let end = |args: &[&str], configured| parsed(args).unwrap().on_exit(configured);
+        let (keep, detach) = (Some(OnExit::Keep), Some(OnExit::Detach));
+        assert_eq!(end(&[], None), OnExit::Detach);
+        assert_eq!(end(&[], keep), OnExit::Keep);
+        let unit = ["--on-exit", "hand-over"];
+        assert_eq!(end(&unit, None), OnExit::HandOver);
+        assert_eq!(end(&unit, keep), OnExit::Keep);
+        assert_eq!(end(&unit, detach), OnExit::Detach);
+        assert_eq!(end(&["--on-exit", "detach"], keep), OnExit::Detach);
+        assert_eq!(end(&["--on-exit", "keep"], detach), OnExit::Keep);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::errors::{Error, Result};
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::{thp, xattr};
 use crate::model::abi::Tunables;
-use crate::model::config::{Config, Of, Place, Problem, Spoils, XATTR};
+use crate::model::config::{Config, ON_EXIT, Of, Place, Problem, Spoils, XATTR};
 use crate::model::orders::Sizes;
 use crate::model::plan::{self, Plan, Planned, Resolved};
 use crate::model::policy::ENDING;
@@ -136,6 +136,8 @@ struct Shown<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Configuration<'a> {
     file: &'a Path,
+    /// Null: the configuration does not say it.
+    on_exit: Option<Effective>,
     /// The root's first; of those that match the last one wins.
     shown: Vec<Shown<'a>>,
     /// Left out.
@@ -246,6 +248,11 @@ fn configuration<'a>(
     });
     Configuration {
         file,
+        on_exit: plan.on_exit.as_ref().map(|(on_exit, place)| Effective {
+            option: ON_EXIT,
+            value: on_exit.name().to_owned(),
+            origin: place.to_string(),
+        }),
         shown: [root].into_iter().chain(overrides).chain(own).collect(),
         mistakes: mistakes(problems),
     }
@@ -301,6 +308,9 @@ fn policy_text(resolved: &Resolved, tunables: &Tunables, out: &mut impl Write) -
 }
 
 fn text(plan: &Plan, said: &Said, out: &mut impl Write) -> io::Result<()> {
+    if let Some((on_exit, place)) = &plan.on_exit {
+        writeln!(out, "{ON_EXIT}  {}  {place}\n", on_exit.name())?;
+    }
     writeln!(out, "every cgroup that no override matches")?;
     policy_text(&plan.root, &plan.tunables, out)?;
     for one in &plan.overrides {
@@ -609,6 +619,35 @@ cap = '64K'
     }
 
     #[test]
+    fn the_end_that_is_configured_is_shown_with_its_origin() {
+        let drop_in = ("1.toml", "\non-exit = 'hand-over'\n");
+        let files = Files::new("on-exit = 'keep'\n", &[drop_in]);
+        let (file, (plan, problems)) = (files.file(), files.plan().unwrap());
+        let said = nobody(&plan);
+        let mut out = Vec::new();
+        text(&plan, &said, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let place = format!("{}/config.d/1.toml:2", files.dir.path().display());
+        assert!(
+            out.starts_with(&format!("on-exit  hand-over  {place}\n")),
+            "{out}"
+        );
+        let json = serde_json::to_value(configuration(&file, &plan, &said, &problems)).unwrap();
+        assert_eq!(print::undocumented(&json), [""; 0]);
+        assert_eq!(
+            (&json["on_exit"]["value"], &json["on_exit"]["origin"]),
+            (&"hand-over".into(), &place.as_str().into())
+        );
+        for wrong in ["'kept'", "1"] {
+            let mistakes = Files::new(&format!("\non-exit = {wrong}\n"), &[]).mistakes();
+            assert_eq!(
+                mistakes,
+                ["config.toml:2: on-exit must be one of \"detach\", \"keep\", \"hand-over\""]
+            );
+        }
+    }
+
+    #[test]
     fn the_page_has_the_table_of_keys() {
         const MARK: &str = "<!-- Made by `mthp_ext config --keys`. -->\n";
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
@@ -627,6 +666,7 @@ cap = '64K'
     fn each_key_of_the_table_is_one() {
         let values = [
             ("policy", "'database'"),
+            (ON_EXIT, "'keep'"),
             ("about", "'for a test'"),
             ("rules", "['room']"),
             ("base", "'default'"),

@@ -17,7 +17,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use super::assign::Assigner;
 use super::checked;
-use super::cli::{OnExit, RunArgs};
+use super::cli::RunArgs;
 use super::config;
 use super::events::Recorder;
 use super::exporter::{self, Address, Counters, Exporter};
@@ -37,6 +37,7 @@ use crate::kernel::psi::{self, Trigger};
 use crate::kernel::takeover::Stay;
 use crate::kernel::thp::{self, Change, Thp, Watched};
 use crate::model::abi::{self, Load, Own, Tunables};
+use crate::model::config::OnExit;
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
@@ -124,6 +125,8 @@ pub fn main(args: &RunArgs) -> Result<()> {
         made.map_err(|problems| config::unusable(file, &problems))
     };
     let planned = configuration.as_ref().map(plan).transpose()?;
+    let configured_end = planned.as_ref().and_then(|(plan, _)| plan.on_exit.as_ref());
+    let on_exit = args.on_exit(configured_end.map(|(on_exit, _)| *on_exit));
     let (policy, mut tunables) = match &planned {
         Some((plan, problems)) => {
             // `run` leaves out what has a mistake, and says so.
@@ -181,7 +184,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
     let manager = Manager::of_this_process(&handed)?;
-    let wanted = args.on_exit == OnExit::HandOver;
+    let wanted = on_exit == OnExit::HandOver;
     if wanted {
         Manager::required()?;
     }
@@ -209,7 +212,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         dry_run: args.dry_run.into(),
         ..load
     };
-    let keep = args.on_exit == OnExit::Keep;
+    let keep = on_exit == OnExit::Keep;
     // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.  Before
     // cgroups are looked at: who writes an override from now on, asks.
     let requests = Requests::listen(&root);

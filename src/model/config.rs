@@ -5,6 +5,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use globset::{Glob, GlobBuilder};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,8 +19,40 @@ use super::shown::shown;
 /// The policy of cgroups that nothing is narrowed for.
 pub const OFF: &str = "off";
 
+/// The key, and how the option is called.
+pub const ON_EXIT: &str = "on-exit";
+
 /// The extended attribute of a cgroup's directory that is an override of this cgroup.
 pub const XATTR: &str = "user.mthp_ext";
+
+/// What becomes of a policy when its daemon ends, by a signal or unforeseen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnExit {
+    /// It ends, too: the next page fault follows the system's setting
+    #[default]
+    Detach,
+    /// It stays, pinned in /sys/fs/bpf/mthp_ext, until the next `run` or `detach`
+    Keep,
+    /// The service manager holds it: a restart of the service takes it over without a gap, a stop ends it
+    HandOver,
+}
+
+impl OnExit {
+    /// As it is written, on the command line too.
+    pub fn name(self) -> &'static str {
+        match self {
+            OnExit::Detach => "detach",
+            OnExit::Keep => "keep",
+            OnExit::HandOver => "hand-over",
+        }
+    }
+
+    /// The one of this name.
+    fn named(name: &str) -> Option<Self> {
+        let mut all = Self::value_variants().iter().copied();
+        all.find(|one| one.name() == name)
+    }
+}
 
 /// The tables of a configuration that have keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +87,19 @@ const fn key(of: Of, name: &'static str, value: &'static str, help: &'static str
 }
 
 /// The table.  Options, which have [one of their own](super::options::OPTIONS), are keys, too.
-pub static KEYS: [Key; 8] = [
+pub static KEYS: [Key; 9] = [
     key(
         Of::Top,
         "policy",
         "NAME, FILE or `\"off\"`",
         "the policy of the root. Without it `default`",
+    ),
+    key(
+        Of::Top,
+        ON_EXIT,
+        "`\"detach\"`, `\"keep\"` or `\"hand-over\"`",
+        "what becomes of the policy [when the daemon ends](operations.md#keep-the-policy). \
+         `--on-exit` comes first, but for the unit's `hand-over`",
     ),
     key(
         Of::Top,
@@ -211,6 +251,8 @@ impl Override {
 pub struct Config {
     /// The policy of the root, and where that is said.
     pub policy: Option<(String, Place)>,
+    /// What becomes of it in the end, and where that is said.
+    pub on_exit: Option<(OnExit, Place)>,
     /// Policies of its own.
     pub policies: Vec<Own>,
     /// In the order of the files: the last one that matches wins.
@@ -306,6 +348,16 @@ impl Reader<'_> {
                     "policy must be a text: the name of a policy, its file, or \"off\"".to_owned(),
                     Spoils::All,
                 ),
+                (Some(ON_EXIT), DeValue::String(name)) if OnExit::named(name).is_some() => {
+                    let on_exit = OnExit::named(name).unwrap_or_default();
+                    self.config.on_exit = Some((on_exit, self.place(at)));
+                }
+                (Some(ON_EXIT), _) => {
+                    let all = OnExit::value_variants().iter().map(|one| one.name());
+                    let all: Vec<String> = all.map(|name| format!("\"{name}\"")).collect();
+                    let what = format!("{ON_EXIT} must be one of {}", all.join(", "));
+                    self.wrong(at, what, Spoils::All);
+                }
                 (Some("policies"), DeValue::Table(policies)) => {
                     for (name, at, value) in in_order(policies) {
                         self.own(name, at, value);

@@ -8,7 +8,7 @@ use globset::{GlobSet, GlobSetBuilder};
 
 use super::abi::{self, Bind, NO_CAP, Own, Tunables};
 use super::caps::Caps;
-use super::config::{Config, OFF, Override, Place, Problem, Spoils, XATTR};
+use super::config::{Config, OFF, OnExit, Override, Place, Problem, Spoils, XATTR};
 use super::options::{self, OPTIONS, Opt, Value, Values};
 use super::orders::Sizes;
 use super::policy::{Mistake, Policy};
@@ -92,6 +92,8 @@ pub struct Plan {
     pub root: Resolved,
     /// The root's.
     pub tunables: Tunables,
+    /// What becomes of the policy when its daemon ends, and where that is said; `None`: nowhere.
+    pub on_exit: Option<(OnExit, Place)>,
     /// Those without mistakes, in their order.
     pub overrides: Vec<Planned>,
     /// Its policies of its own, and nothing else.
@@ -254,6 +256,7 @@ pub fn plan(
     let plan = Plan {
         root,
         tunables,
+        on_exit: config.on_exit.clone(),
         overrides,
         own: Config {
             policies: config.policies.clone(),
