@@ -2,6 +2,7 @@
 //! Every way in which mthp_ext can fail: one message each, with cause, likely
 //! reason and remedy, and one exit code each (docs/exit-codes.md).
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,12 +14,37 @@ use crate::model::shown;
 /// Result of everything that can end the program.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What most likely is behind an error of the system, and what to do about it.  Those that are made
+/// up here have it in their own words.
+fn remedy(source: &std::io::Error) -> &'static str {
+    if source.raw_os_error().is_none() {
+        return "";
+    }
+    match source.kind() {
+        ErrorKind::PermissionDenied => {
+            ". A container or a security module forbids it, or it takes more rights: \
+             run it as root, on the host."
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            ". The disk is full: make room, and repeat it."
+        }
+        ErrorKind::NotFound => {
+            ". It has just gone, or this system does not have it: repeat it; \
+             `mthp_ext support` says what there is."
+        }
+        _ => {
+            ". Most likely the kernel has said more (`dmesg`): repeat it, and report it if the \
+             error returns."
+        }
+    }
+}
+
 /// A failure that ends the program.  Nothing stays attached after any of them, but what
 /// `--on-exit keep` had left before.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A system call failed in a way that has no case of its own below.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", remedy(source))]
     System {
         /// What was being done, as a sentence without a full stop.
         what: String,
@@ -173,7 +199,7 @@ pub enum Error {
 
     /// Pressure stall information is off.
     #[error(
-        "PSI (pressure stall information) is off, and the policy `{policy}` needs it. \
+        "PSI (pressure stall information) is off{why}, and the policy `{policy}` needs it. \
          Either the kernel was booted with psi=0, or needs psi=1 (CONFIG_PSI_DEFAULT_DISABLED), \
          or has no CONFIG_PSI, or cgroup.pressure of the cgroup is 0: \
          boot with psi=1, write 1 to cgroup.pressure, or use `--policy headroom`, \
@@ -182,6 +208,8 @@ pub enum Error {
     NoPsi {
         /// Name of the policy.
         policy: String,
+        /// What the file said that has it, in brackets; empty if it said nothing.
+        why: String,
     },
 
     /// No memory controller where the policy shall be attached.
@@ -487,7 +515,10 @@ mod tests {
             Error::NotWritable { path: path.clone() },
             Error::NoHook { release: text() },
             Error::ForeignHook { release: text() },
-            Error::NoPsi { policy: text() },
+            Error::NoPsi {
+                policy: text(),
+                why: text(),
+            },
             Error::NoMemoryController {
                 path: path.clone(),
                 why: text(),

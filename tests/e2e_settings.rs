@@ -9,72 +9,17 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::Value;
 
 use common::ext::{command, fails, output};
-use common::{THP, only_in_the_lab, read, write};
-
-const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
-const SAVED: &str = "/run/mthp_ext-settings";
-
-/// The settings, of which there is one set for all tests; each begins as a distribution boots.
-fn booted() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    only_in_the_lab();
-    let guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    let _ = fs::remove_dir_all(SAVED);
-    for (file, value) in values() {
-        if file.ends_with("/enabled") && file != "enabled" {
-            let is_pmd = file == "hugepages-2048kB/enabled";
-            let usual = if is_pmd { "inherit" } else { "never" };
-            if value != usual {
-                write(format!("{THP}/{file}"), usual);
-            }
-        }
-    }
-    write(format!("{THP}/enabled"), "madvise");
-    write(format!("{THP}/defrag"), "madvise");
-    write(format!("{THP}/khugepaged/max_ptes_none"), "511");
-    write(MIN_FREE, "2048");
-    guard
-}
-
-/// All settings of transparent huge pages, with what they are.
-fn values() -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for directory in [THP.to_owned(), format!("{THP}/khugepaged")]
-        .into_iter()
-        .chain(
-            fs::read_dir(THP)
-                .unwrap()
-                .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
-                .filter(|path| path.contains("/hugepages-")),
-        )
-    {
-        for entry in fs::read_dir(&directory).unwrap() {
-            let path = entry.unwrap().path();
-            // Counts are no settings.
-            let counts = ["pages_collapsed", "full_scans"];
-            let name = path.file_name().unwrap().to_str().unwrap();
-            if path.is_file() && !counts.contains(&name) {
-                let key = path.strip_prefix(THP).unwrap().to_str().unwrap().to_owned();
-                let text = read(&path);
-                let chosen = text.split_once('[').and_then(|(_, t)| t.split_once(']'));
-                found.insert(key, chosen.map_or(text.trim(), |(v, _)| v).to_owned());
-            }
-        }
-    }
-    found.insert("min_free".to_owned(), read(MIN_FREE).trim().to_owned());
-    found
-}
+use common::settings::{MIN_FREE, SAVED, booted, values};
+use common::{THP, write};
 
 fn json(args: &[&str]) -> Value {
     let out = output(args);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `mthp_ext advise`: what the policies that run dry would have done.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,7 +31,17 @@ fn findings(
     now: Duration,
 ) -> Option<Result<Findings>> {
     let tunables = policy.tunables.filter(|_| policy.dry_run)?;
-    let root = names.path_of_id(policy.link.cgroup_id)?;
+    let id = policy.link.cgroup_id;
+    let Some(root) = names.path_of_id(id) else {
+        let what = || format!("looking for the cgroup (id {id}) of policy {}", policy.name);
+        return match cgroup::by_id(names.mount(), id) {
+            Err(e) if e.kind() != io::ErrorKind::StaleNetworkFileHandle => {
+                Some(Err(e).context(what))
+            }
+            // It has gone, and the policy with it, or it is another container's.
+            _ => None,
+        };
+    };
     let mut found = Vec::new();
     let mut failed = None;
     cgroup::walk(&root, &mut |dir, id| match policy.explain(id) {

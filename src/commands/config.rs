@@ -78,7 +78,9 @@ pub fn plan(
     directory: &Directory,
     sizes: &Sizes,
 ) -> std::result::Result<(Plan, Vec<Problem>), Vec<Problem>> {
-    let find = |name: &str| cli::policy(name, directory).map_err(|e| e.to_string());
+    // A part of a sentence, from here on.
+    let what = |e: Error| e.to_string().trim_end_matches('.').to_owned();
+    let find = |name: &str| cli::policy(name, directory).map_err(what);
     plan::plan(&read(file), &find, sizes)
 }
 

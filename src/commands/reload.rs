@@ -188,7 +188,14 @@ fn all() -> io::Result<(Vec<UnixStream>, io::Error)> {
     let ours = |name: &str| name.starts_with(SOCKET);
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     let mut found = Vec::new();
-    for entry in fs::read_dir(DIRECTORY)?.filter_map(std::result::Result::ok) {
+    for entry in fs::read_dir(DIRECTORY)? {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(e) => {
+                failed = e;
+                continue;
+            }
+        };
         if entry.file_name().to_str().is_some_and(ours) {
             match UnixStream::connect(entry.path()) {
                 Ok(stream) => found.push(stream),

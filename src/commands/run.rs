@@ -172,10 +172,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
         None => None,
     };
     if scans && !psi {
-        return Err(Error::NoPsi { policy: title });
+        return Err(Error::NoPsi {
+            policy: title,
+            why: psi::why_not(&pressure_file),
+        });
     }
     root.require_memory()?;
-    if !process::privileged() {
+    if !process::privileged()? {
         return Err(Error::NoPrivilege {
             what: "load and attach a policy".to_owned(),
         });
@@ -832,6 +835,7 @@ impl Service<'_> {
         if self.root.is_there() {
             Err(Error::NoPsi {
                 policy: self.counters.in_force().policy,
+                why: String::new(),
             })
         } else {
             Ok(Ended::RootRemoved)

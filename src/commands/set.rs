@@ -61,7 +61,7 @@ fn put(args: &UnsetArgs, value: Option<&str>) -> Result<()> {
             Cgroup::open(&xattr::own_cgroup(&mount)?)?
         }
     };
-    let before = xattr::read(&cgroup.path).map(|xattr| xattr.shown());
+    let before = xattr::replaced(&cgroup.path)?.map(|xattr| xattr.shown());
     match value {
         Some(value) => xattr::write(&cgroup.path, value)?,
         None => xattr::remove(&cgroup.path)?,

@@ -130,7 +130,7 @@ fn preview(settings: &[Setting], place: &Place) -> Report {
         0 => return report(settings, State::Differs, NOTHING_TO_SET.to_owned()),
         _ => format!("{differ} of {} differ; nothing was changed", settings.len()),
     };
-    if let Some(kib) = place.min_free() {
+    if let Ok(Some(kib)) = place.min_free() {
         closing +=
             &format!("\nvm.min_free_kbytes is {kib}: the kernel may raise it when one is written");
     }

@@ -58,7 +58,7 @@ impl Facts {
             abilities: carrier.map(|c| c.abilities).unwrap_or_default(),
             memory: cgroup.is_some_and(|c| c.require_memory().is_ok()),
             psi: psi::available(&psi::file_of(mount, mount)),
-            privileged: process::privileged(),
+            privileged: process::privileged().unwrap_or(false),
             thp: Thp::of_this_machine(),
         }
     }

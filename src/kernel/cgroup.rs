@@ -96,24 +96,28 @@ impl Cgroup {
     /// [`Error::NoMemoryController`] with the remedy that fits.
     pub fn require_memory(&self) -> Result<()> {
         let has = |dir: &Path| {
-            fs::read_to_string(dir.join("cgroup.controllers"))
-                .is_ok_and(|c| c.split_whitespace().any(|c| c == "memory"))
+            let controllers = fs::read_to_string(dir.join("cgroup.controllers"));
+            controllers.map(|c| c.split_whitespace().any(|c| c == "memory"))
         };
-        if has(&self.path) {
-            return Ok(());
-        }
-        let (why, remedy) = if has(&self.mount) {
-            ("cgroup.controllers does not list it", ENABLE_MEMORY)
-        } else {
-            (
-                "the whole hierarchy has none",
+        let (why, remedy) = match has(&self.path) {
+            Ok(true) => return Ok(()),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => (
+                format!("cgroup.controllers: {e}"),
+                "A container or a security module forbids to read it: run it as root, on the host.",
+            ),
+            _ if has(&self.mount).is_ok_and(|is| is) => (
+                "cgroup.controllers does not list it".to_owned(),
+                ENABLE_MEMORY,
+            ),
+            _ => (
+                "the whole hierarchy has none".to_owned(),
                 "It is disabled (cgroup_disable=memory), not built in (CONFIG_MEMCG), or on \
                  cgroup v1: boot without that option, or with systemd.unified_cgroup_hierarchy=1.",
-            )
+            ),
         };
         Err(Error::NoMemoryController {
             path: self.path.clone(),
-            why: why.to_owned(),
+            why,
             remedy: remedy.to_owned(),
         })
     }

@@ -4,6 +4,7 @@
 use std::fs;
 
 use super::clock;
+use crate::errors::{Context, Result};
 
 /// `uname -r`.
 pub fn release() -> String {
@@ -24,10 +25,16 @@ const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
+/// Where the kernel says what a process may do.
+const STATUS: &str = "/proc/self/status";
+
 /// May this process do what `run` does?
-pub fn privileged() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    effective_caps(&status).is_some_and(enough)
+///
+/// # Errors
+/// If that cannot be read.
+pub fn privileged() -> Result<bool> {
+    let status = fs::read_to_string(STATUS).context(|| format!("reading {STATUS}"))?;
+    Ok(effective_caps(&status).is_some_and(enough))
 }
 
 fn effective_caps(status: &str) -> Option<u64> {

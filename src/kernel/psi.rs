@@ -32,6 +32,18 @@ pub fn available(file: &Path) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.contains("total="))
 }
 
+/// Why it does not, where the file has a reason.
+pub fn why_not(file: &Path) -> String {
+    match fs::read_to_string(file) {
+        Ok(_) => String::new(),
+        Err(e) => why(file, &e),
+    }
+}
+
+fn why(file: &Path, error: &io::Error) -> String {
+    format!(" ({}: {error})", shown::path(file))
+}
+
 /// An armed trigger: its file polls `POLLPRI` when the stall is reached.
 #[derive(Debug)]
 pub struct Trigger {
@@ -80,6 +92,7 @@ fn refused(source: io::Error, file: &Path, spec: &str, policy: &str) -> Error {
         },
         Some(Errno::EOPNOTSUPP) => Error::NoPsi {
             policy: policy.to_owned(),
+            why: why(file, &source),
         },
         _ => Error::System {
             what: format!("arming the PSI trigger '{spec}' on {}", shown::path(file)),

@@ -38,8 +38,8 @@ pub struct Place {
     min_free: PathBuf,
     /// The directory of what was before.
     saved: PathBuf,
-    /// Tells one boot from another, should /run outlive one.
-    boot: String,
+    /// What is in it tells one boot from another, should /run outlive one.
+    boot: PathBuf,
 }
 
 /// A setting as it is.
@@ -128,6 +128,11 @@ fn read(file: &Path) -> Result<Option<String>> {
     }
 }
 
+/// The number in a file; `None` without the file, or where it says something else.
+fn number(file: &Path) -> Result<Option<u64>> {
+    Ok(read(file)?.and_then(|text| text.parse().ok()))
+}
+
 /// A write that was refused.
 fn refused(path: &Path, source: io::Error) -> Error {
     match source.kind() {
@@ -152,12 +157,11 @@ type Lock = Option<Flock<File>>;
 impl Place {
     /// That of the running machine.
     pub fn of_this_machine() -> Self {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Place {
             thp: THP_SYSFS.into(),
             min_free: "/proc/sys/vm/min_free_kbytes".into(),
             saved: SAVED.into(),
-            boot: boot.trim().to_owned(),
+            boot: "/proc/sys/kernel/random/boot_id".into(),
         }
     }
 
@@ -176,7 +180,7 @@ impl Place {
                 source: ErrorKind::NotFound.into(),
             });
         }
-        let pages = self.pages();
+        let pages = self.pages()?;
         let mut found = Vec::new();
         for wanted in &BASELINE {
             for file in self.files(wanted)? {
@@ -195,9 +199,9 @@ impl Place {
     }
 
     /// Pages in a huge page.
-    fn pages(&self) -> u64 {
-        let bytes = super::files::number_in(&self.thp.join("hpage_pmd_size"));
-        bytes.map_or(512, |bytes| (bytes >> thp::page_shift()).max(2))
+    fn pages(&self) -> Result<u64> {
+        let bytes = number(&self.thp.join("hpage_pmd_size"))?;
+        Ok(bytes.map_or(512, |bytes| (bytes >> thp::page_shift()).max(2)))
     }
 
     /// The files of a setting, by size; the pattern itself where no size has one.
@@ -228,9 +232,19 @@ impl Place {
         })
     }
 
-    /// vm.min_free_kbytes; `None` where it cannot be seen.
-    pub fn min_free(&self) -> Option<u64> {
-        super::files::number_in(&self.min_free)
+    /// vm.min_free_kbytes; `None` without it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn min_free(&self) -> Result<Option<u64>> {
+        number(&self.min_free)
+    }
+
+    /// The id of this boot.  Without it nobody knows whose values have been saved.
+    fn boot(&self) -> Result<String> {
+        let boot = fs::read_to_string(&self.boot);
+        let boot = boot.context(|| format!("reading {}", self.boot.display()))?;
+        Ok(boot.trim().to_owned())
     }
 
     /// Sets those of `settings` that do not fit.  Returns what became of vm.min_free_kbytes, if
@@ -244,8 +258,8 @@ impl Place {
         }
         let _lock = self.lock()?;
         let former = self.load()?;
-        let mut saved = self.save(former.clone(), settings)?;
-        let before = self.min_free();
+        let before = self.min_free()?;
+        let mut saved = self.save(former.clone(), settings, before)?;
         if let Err(error) = self.set(settings) {
             // What cannot be put back either is left to `undo`.
             if self.unset(settings, before).is_ok() {
@@ -256,7 +270,8 @@ impl Place {
             }
             return Err(error);
         }
-        let now = self.min_free();
+        // What is changed stays changed, whether or not that can be read.
+        let now = self.min_free().ok().flatten();
         if let Some(min_free) = &mut saved.min_free_kbytes {
             min_free.after = now;
             // Without it `undo` takes any other value than the former one for the kernel's.
@@ -268,13 +283,21 @@ impl Place {
 
     /// Keeps what is, before it is changed.  What an earlier `apply` has kept of a setting is
     /// older, so it stays.
-    fn save(&self, former: Option<Saved>, settings: &[Setting]) -> Result<Saved> {
-        let mut saved = former.unwrap_or_else(|| Saved {
-            version: VERSION,
-            boot: self.boot.clone(),
-            settings: Vec::new(),
-            min_free_kbytes: None,
-        });
+    fn save(
+        &self,
+        former: Option<Saved>,
+        settings: &[Setting],
+        min_free: Option<u64>,
+    ) -> Result<Saved> {
+        let mut saved = match former {
+            Some(former) => former,
+            None => Saved {
+                version: VERSION,
+                boot: self.boot()?,
+                settings: Vec::new(),
+                min_free_kbytes: None,
+            },
+        };
         for setting in settings.iter().filter(|setting| !setting.fits) {
             let Some(now) = &setting.now else { continue };
             let kept = saved.settings.iter_mut().find(|s| s.file == setting.file);
@@ -292,7 +315,7 @@ impl Place {
                 after: None,
                 ..kept
             }),
-            None => self.min_free().map(|was| SavedMinFree { was, after: None }),
+            None => min_free.map(|was| SavedMinFree { was, after: None }),
         };
         self.store(&saved)?;
         Ok(saved)
@@ -316,7 +339,7 @@ impl Place {
             }
         }
         match min_free {
-            Some(before) if self.min_free() != min_free => {
+            Some(before) if self.min_free().ok() != Some(min_free) => {
                 write(&self.min_free, &before.to_string())
             }
             _ => Ok(()),
@@ -336,7 +359,8 @@ impl Place {
         let Some(saved) = self.load()? else {
             return Ok(None);
         };
-        let min_free = self.min_free();
+        // Before anything is put back: what cannot be read now would be given up in the end.
+        let min_free = self.min_free()?;
         let mut undone = Vec::new();
         for SavedSetting { file, was, set } in saved.settings.iter().rev() {
             let path = self.thp.join(file);
@@ -369,7 +393,7 @@ impl Place {
     fn undo_min_free(&self, kept: SavedMinFree, found: u64) -> Result<Option<Undone>> {
         let by_kernel = kept.after.is_none_or(|after| after == found);
         let wanted = if by_kernel { kept.was } else { found };
-        let put_back = self.min_free() != Some(wanted);
+        let put_back = self.min_free()? != Some(wanted);
         if put_back {
             // The kernel takes it for the administrator's from here on; before, it need not have.
             write(&self.min_free, &wanted.to_string())?;
@@ -433,7 +457,8 @@ impl Place {
                     file.display()
                 )
             })?;
-        Ok(Some(saved).filter(|saved| saved.boot == self.boot))
+        let boot = self.boot()?;
+        Ok(Some(saved).filter(|saved| saved.boot == boot))
     }
 
     /// Writes what was before: all of it, or nothing.
@@ -504,8 +529,9 @@ mod tests {
                 thp: at("thp"),
                 min_free: at("min_free"),
                 saved: at("saved"),
-                boot: "this".to_owned(),
+                boot: at("boot"),
             };
+            fs::write(&place.boot, "this\n").unwrap();
             Fake {
                 _directory: directory,
                 place,
@@ -532,7 +558,7 @@ mod tests {
             for (file, was, _) in CHANGED {
                 assert_eq!(self.value(file), was, "{file}");
             }
-            assert_eq!(self.place.min_free(), Some(2048));
+            assert_eq!(self.place.min_free().unwrap(), Some(2048));
             assert!(!self.place.file().exists());
         }
 
@@ -607,7 +633,7 @@ mod tests {
         assert_eq!(fate("vm.min_free_kbytes"), Fate::Left);
         assert_eq!(fate("shrink_underused"), Fate::PutBack);
         assert_eq!(fake.value("enabled"), "never");
-        assert_eq!(fake.place.min_free(), Some(5000));
+        assert_eq!(fake.place.min_free().unwrap(), Some(5000));
     }
 
     /// After each write that a crash can come behind, of `apply` and then of `undo`.
@@ -618,7 +644,9 @@ mod tests {
                 let fake = Fake::new();
                 let settings = fake.place.settings().unwrap();
                 fs::create_dir(&fake.place.saved).unwrap();
-                fake.place.save(None, &settings).unwrap();
+                fake.place
+                    .save(None, &settings, fake.place.min_free().unwrap())
+                    .unwrap();
                 for (file, _, set) in &CHANGED[..written] {
                     fake.write(file, set);
                 }
@@ -694,14 +722,50 @@ mod tests {
 
     #[test]
     fn values_of_another_boot_are_not_put_back() {
-        let mut fake = Fake::new();
+        let fake = Fake::new();
         fake.apply().unwrap();
-        fake.place.boot = "next".to_owned();
+        fs::write(&fake.place.boot, "next").unwrap();
         assert_eq!(fake.place.undo().unwrap(), None);
         fake.write("defrag", "always");
         fake.apply().unwrap();
         assert_eq!(fake.undo(), [("defrag".to_owned(), Fate::PutBack)]);
         assert_eq!(fake.value("enabled"), "always");
+    }
+
+    /// Else `undo` would take it for done, or for another boot's, and forget it.
+    #[test]
+    fn what_cannot_be_read_is_not_given_up() {
+        let fake = Fake::new();
+        let unreadable = |file: &Path, then: &dyn Fn()| {
+            let text = fs::read(file).unwrap();
+            fs::remove_file(file).unwrap();
+            fs::create_dir(file).unwrap();
+            then();
+            fs::remove_dir(file).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        let place = &fake.place;
+        let pmd = place.thp.join("hpage_pmd_size");
+        fs::write(&pmd, "2097152").unwrap();
+        for file in [&place.boot, &place.min_free, &pmd] {
+            let settings = place.settings().unwrap();
+            let failing = || {
+                let error = match file == &pmd {
+                    true => place.settings().unwrap_err(),
+                    false => place.apply(&settings).unwrap_err(),
+                };
+                assert!(error.to_string().contains("Is a directory"), "{error}");
+            };
+            unreadable(file, &failing);
+            fake.is_as_booted();
+            fake.apply().unwrap();
+            unreadable(file, &|| assert_eq!(place.undo().is_err(), file != &pmd));
+            if file != &pmd {
+                fake.is_applied();
+                fake.undo();
+            }
+            fake.is_as_booted();
+        }
     }
 
     #[test]

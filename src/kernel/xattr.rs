@@ -38,25 +38,40 @@ impl Xattr {
 /// That of a cgroup's directory; `None` if it has none, has gone, or may not be looked at.  One
 /// system call where there is none.
 pub fn read(dir: &Path) -> Option<Xattr> {
+    found(dir).ok().flatten()
+}
+
+/// The same for who is about to replace it: it is not taken for none where it cannot be read.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn replaced(dir: &Path) -> Result<Option<Xattr>> {
+    found(dir).context(|| format!("reading {XATTR} of {}", shown::path(dir)))
+}
+
+fn found(dir: &Path) -> io::Result<Option<Xattr>> {
     let mut buffer = [0; LONGEST];
     match lgetxattr(dir, XATTR, &mut buffer[..]) {
         Ok(_) | Err(Errno::RANGE) => {}
-        Err(_) => return None,
+        // A kernel may have none of cgroups.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+        Err(e) => return Err(e.into()),
     }
     // Value and owner of one directory, whatever becomes of its path meanwhile.
     let mut options = File::options();
     options.custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_NOFOLLOW);
-    let open = options.read(true).open(dir).ok()?;
-    let meta = open.metadata().ok()?;
+    let open = options.read(true).open(dir)?;
+    let meta = open.metadata()?;
     let value = match fgetxattr(&open, XATTR, &mut buffer[..]) {
         Ok(length) => Some(buffer[..length].to_vec()),
         Err(Errno::RANGE) => None,
-        Err(_) => return None,
+        Err(Errno::NODATA) => return Ok(None),
+        Err(e) => return Err(e.into()),
     };
-    Some(Xattr {
+    Ok(Some(Xattr {
         value,
         others: others(meta.uid(), meta.gid(), meta.mode()),
-    })
+    }))
 }
 
 /// Who may write a directory beside root.
@@ -165,6 +180,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), None);
         assert_eq!(read(Path::new("/proc/none")), None);
+        assert_eq!(replaced(dir.path()).unwrap(), None);
+        assert_eq!(replaced(Path::new("/proc/none")).unwrap_err().code(), 1);
         let error = write(Path::new("/proc/none"), "off").unwrap_err();
         assert_eq!(error.code(), 1);
     }

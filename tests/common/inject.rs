@@ -10,6 +10,7 @@ use std::process::Command;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::pty::{Winsize, openpty};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -126,18 +127,63 @@ fn text(mut file: File) -> String {
     text
 }
 
-/// Runs a command to its end.  Calls for which `fail` has an errno end with that.  A `run` is sent
-/// SIGTERM when it waits for events for the second time.
-pub fn run(mut command: Command, mut fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
-    on_one_processor();
-    let files = [0; 2].map(|_| tempfile::tempfile().unwrap());
-    let [out, said] = files;
+/// Runs a command to its end.  Calls for which `fail` has an errno end with that.  What waits for
+/// events, as `run` does, is sent SIGTERM when it does so for the second time.
+pub fn run(mut command: Command, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
+    let [out, said] = [0; 2].map(|_| tempfile::tempfile().unwrap());
     command.stdout(out.try_clone().unwrap());
     command.stderr(said.try_clone().unwrap());
+    let (code, served) = traced(command, fail);
+    Ended {
+        code,
+        out: text(out),
+        said: text(said),
+        served,
+    }
+}
+
+/// The same on a terminal, which gets all but what is on standard error.
+pub fn on_terminal(mut command: Command, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(Some(&size), None).unwrap();
+    let said = tempfile::tempfile().unwrap();
+    command.stdin(pty.slave.try_clone().unwrap());
+    command.stdout(pty.slave);
+    command.stderr(said.try_clone().unwrap());
+    let mut master = File::from(pty.master);
+    // A terminal that nobody reads is full at some time.
+    let shown = std::thread::spawn(move || {
+        let mut shown = Vec::new();
+        // EIO, once nobody has the other end.
+        let _ = master.read_to_end(&mut shown);
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    let (code, served) = traced(command, fail);
+    Ended {
+        code,
+        out: shown.join().unwrap(),
+        said: text(said),
+        served,
+    }
+}
+
+/// The exit code, and whether it came to wait for events.
+fn traced(
+    mut command: Command,
+    mut fail: impl FnMut(&Call) -> Option<Errno>,
+) -> (Option<i32>, bool) {
+    on_one_processor();
     // SAFETY: between fork and exec, a system call alone.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
     #[allow(clippy::zombie_processes, reason = "waited for below, by its id")]
     let child = command.spawn().unwrap();
+    // It has the other end of a terminal.
+    drop(command);
     let pid = Pid::from_raw(child.id() as i32);
     assert!(matches!(waitpid(pid, None), Ok(WaitStatus::Stopped(..))));
     ptrace::setoptions(
@@ -184,10 +230,5 @@ pub fn run(mut command: Command, mut fail: impl FnMut(&Call) -> Option<Errno>) -
             other => panic!("{other:?}"),
         }
     };
-    Ended {
-        code,
-        out: text(out),
-        said: text(said),
-        served: waits > 0,
-    }
+    (code, waits > 0)
 }

@@ -16,6 +16,7 @@ pub mod ext;
 pub mod inject;
 pub mod own;
 pub mod schema;
+pub mod settings;
 pub mod trace;
 pub mod worker;
 

@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Files that cannot be read, each of them, command by command: what is said, and that nothing is
+//! lost by it.  docs/operations.md has the results.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use common::ext::{Ext, attached, command, output, status};
+use common::inject::{self, Call, Ended};
+use common::own::OwnFile;
+use common::settings::{booted, values};
+use common::{Group, THP, world, write};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+
+/// Where what daemons report is kept.
+const EVENTS: &str = "/run/mthp_ext/events/";
+
+/// A file that it reads, by what is expected of it; none for the loader's and those of this test.
+fn source(call: &Call, own: &OwnFile) -> Option<(String, bool)> {
+    let (path, read) = match (call.reads(), call.opens()) {
+        (Some(path), _) => (path, true),
+        (_, Some((path, false))) => (path, false),
+        _ => return None,
+    };
+    let loader = ["/lib/", "/usr/lib/", "/etc/ld.so"];
+    if loader.iter().any(|one| path.starts_with(one)) {
+        return None;
+    }
+    let path = path.replace(own.dir(), "OWN").replace(THP, "THP");
+    let of = |place: &str, name: &str| {
+        Some(format!("{place}{name}")).filter(|_| path.starts_with(place))
+    };
+    let size = |path: &str| {
+        let (_, file) = path.strip_prefix("THP/hugepages-")?.split_once('/')?;
+        Some(format!("THP/hugepages-*/{file}"))
+    };
+    let name = size(&path)
+        .or_else(|| of("/sys/fs/bpf/mthp_ext/", "*"))
+        .or_else(|| of(EVENTS, "*"))
+        .unwrap_or(path);
+    Some((name, read))
+}
+
+/// Of Rust's runtime, and of what the host allows: where that is only shown it is left out, and the
+/// kernel heeds it whoever can read it.
+fn is_the_same_for_all(name: &str, file: &str) -> bool {
+    let sets = name == "run" || name.starts_with("settings");
+    let allowed = file == "THP" || file == "THP/enabled" || file.starts_with("THP/hugepages-");
+    file == "/proc/self/maps" || (!sets && allowed)
+}
+
+/// What becomes of commands that cannot read a file: their exit code.
+const UNREAD: &[(&[&str], &str, i32)] = &[
+    (RUN, "/proc/self/status", 1),
+    (&["support"], "/proc/self/status", 4),
+    // What other daemons and those before it have reported.
+    (RUN, "/run/mthp_ext/events", 0),
+    (RUN, "/run/mthp_ext/events/*", 0),
+    (&["events"], "/run/mthp_ext/events", 1),
+    (&["events"], "/run/mthp_ext/events/*", 1),
+    (RUN, "/sys/fs/bpf", 0),
+    // Pins that are of no use stay.
+    (RUN, "/sys/fs/bpf/mthp_ext", 0),
+    (RUN, "/sys/fs/bpf/mthp_ext/*", 1),
+    (SEES, "/sys/fs/bpf/mthp_ext", 0),
+    (&["advise"], "/sys/fs/bpf/mthp_ext", 0),
+    (&["detach"], "/sys/fs/bpf/mthp_ext", 1),
+    (&["detach"], "/sys/fs/bpf/mthp_ext/*", 1),
+    // Those that decide something say for whom by his number; overrides are assigned when he asks.
+    (RUN, "/sys/fs/cgroup", 0),
+    (SEES, "/sys/fs/cgroup", 0),
+    (&["config", "detach"], "/sys/fs/cgroup", 0),
+    (&["advise"], "/sys/fs/cgroup", 1),
+    // What is below it is left out.
+    (&["run"], "/sys/fs/cgroup/unread", 1),
+    (
+        &["run --config", "config", "advise"],
+        "/sys/fs/cgroup/unread",
+        0,
+    ),
+    (SEES, "/sys/fs/cgroup/unread", 0),
+    (&["set", "unset"], "/sys/fs/cgroup/unread", 1),
+    (RUN, "/sys/fs/cgroup/unread/cgroup.controllers", 7),
+    (&["support"], "/sys/fs/cgroup/cgroup.controllers", 7),
+    (&["run"], "/sys/fs/cgroup/unread/memory.pressure", 6),
+    // None of its policies needs it.
+    (
+        &["run --config"],
+        "/sys/fs/cgroup/unread/memory.pressure",
+        0,
+    ),
+    (&["support"], "/sys/fs/cgroup/memory.pressure", 6),
+    (SEES, "/sys/fs/cgroup/unread/memory.stat", 0),
+    (RUN, "/sys/kernel/btf/vmlinux", 11),
+    (SEES, "/sys/kernel/btf/vmlinux", 11),
+    (&["advise", "support"], "/sys/kernel/btf/vmlinux", 11),
+    (&["run"], "THP", 0),
+    (&["run"], "THP/enabled", 0),
+    (&["run"], "THP/hugepages-*/enabled", 0),
+    (&["status"], "/proc/vmstat", 0),
+    (&["status"], "THP/khugepaged/full_scans", 0),
+    (&["status"], "THP/khugepaged/max_ptes_none", 0),
+    (&["status"], "THP/khugepaged/pages_collapsed", 0),
+    (&["status"], "THP/shrink_underused", 0),
+    (CONFIG, "OWN/config.toml", 2),
+    (CONFIG, "OWN/config.d", 2),
+    (CONFIG, "OWN/config.d/10-more.toml", 2),
+    (CONFIG, "OWN/policies", 2),
+    (CONFIG, "OWN/policies/own.toml", 2),
+    (&["policies"], "OWN/policies", 2),
+    (&["policies"], "OWN/policies/own.toml", 2),
+    (&["compare"], "OWN/before.json", 2),
+    (&["compare"], "OWN/after.json", 2),
+    (&["top"], "/dev/tty", 0),
+    (&["reload of the only one"], "/run/mthp_ext", 17),
+    // It is written, and a daemon finds it by itself.
+    (&["set", "unset"], "/run/mthp_ext", 0),
+    (&["settings show"], "/proc/sys/vm/min_free_kbytes", 18),
+    (SETS, "/proc/sys/vm/min_free_kbytes", 1),
+    (SETS, "/proc/sys/kernel/random/boot_id", 1),
+    (SETS, "/run/mthp_ext-settings", 4),
+    (SETS, "/run/mthp_ext-settings/saved.json", 1),
+    (READS, "THP", 1),
+    (READS, "THP/hpage_pmd_size", 1),
+    (READS, "THP/defrag", 1),
+    (READS, "THP/enabled", 1),
+    (READS, "THP/hugepages-*/enabled", 1),
+    (READS, "THP/khugepaged/max_ptes_none", 1),
+    (READS, "THP/shrink_underused", 1),
+    (&["settings undo"], "THP/enabled", 1),
+    (&["settings undo"], "THP/hugepages-*/enabled", 1),
+    (&["settings undo"], "THP/khugepaged/max_ptes_none", 1),
+];
+
+const RUN: &[&str] = &["run", "run --config"];
+const SEES: &[&str] = &["status", "explain", "top"];
+const CONFIG: &[&str] = &["run --config", "check-config", "config"];
+const READS: &[&str] = &["settings show", "settings apply"];
+const SETS: &[&str] = &["settings apply", "settings undo"];
+
+/// A command with what is around it.
+struct Case<'a> {
+    /// As [`UNREAD`] has it.
+    name: &'a str,
+    args: Vec<&'a str>,
+    terminal: bool,
+    /// Before each run.
+    before: &'a dyn Fn(),
+    /// After each: what was lost.
+    lost: &'a dyn Fn(&Ended) -> Option<String>,
+}
+
+impl<'a> Case<'a> {
+    /// One that changes nothing.
+    fn new(args: &[&'a str]) -> Self {
+        Case {
+            name: args[0],
+            args: args.to_vec(),
+            terminal: false,
+            before: &|| {},
+            lost: &|_| None,
+        }
+    }
+
+    fn run(&self, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
+        (self.before)();
+        match self.terminal {
+            true => inject::on_terminal(command(&self.args), fail),
+            false => inject::run(command(&self.args), fail),
+        }
+    }
+
+    /// Runs it once for each file that it reads.  The files are found by what it opens, so that one
+    /// it reads later is not forgotten here.
+    fn drill(&self, own: &OwnFile, usual: i32) -> Vec<String> {
+        // Whether it is read, or opened for something else.
+        let mut seen = BTreeMap::new();
+        let ended = self.run(|call| {
+            if let Some((name, read)) = source(call, own) {
+                *seen.entry(name).or_insert(false) |= read;
+            }
+            None
+        });
+        assert_eq!(ended.code, Some(usual), "{}: {ended:?}", self.name);
+        assert_eq!((self.lost)(&ended), None, "{}", self.name);
+        let policies = attached();
+        let mut wrong = Vec::new();
+        for (file, is_read) in seen {
+            if is_the_same_for_all(self.name, &file) {
+                continue;
+            }
+            let known = UNREAD
+                .iter()
+                .find(|(names, one, _)| *one == file && names.contains(&self.name));
+            let known = known.map(|one| one.2);
+            let errno = if is_read { Errno::EIO } else { Errno::EACCES };
+            let ended = self.run(|call| {
+                let (this, read) = source(call, own)?;
+                (this == file && read == is_read).then_some(errno)
+            });
+            // It names each mistake in its answer.
+            let said = match self.name {
+                "check-config" => format!("mthp_ext: {}", ended.out),
+                _ => ended.said.clone(),
+            };
+            let unclear = match ended.code {
+                Some(code) if code == usual => !ended
+                    .said
+                    .lines()
+                    .all(|line| line.starts_with("mthp_ext: ")),
+                // Its answer says what is missing, and what to do about it.
+                _ if self.name == "support" => ended.out.is_empty(),
+                _ => unclear(&said, errno),
+            };
+            let lost = (self.lost)(&ended);
+            let now = attached();
+            if ended.code != known || unclear || lost.is_some() || now != policies {
+                wrong.push(format!(
+                    "{} {file} ({errno}): expected {known:?}, unclear {unclear}, lost {lost:?}, \
+                     {policies} policies, now {now}; {:?} {:?}",
+                    self.name, ended.code, ended.said
+                ));
+            }
+        }
+        wrong
+    }
+}
+
+/// Has a message no cause, or nothing after it?
+fn unclear(said: &str, errno: Errno) -> bool {
+    let cause = std::io::Error::from(errno).to_string();
+    let Some((what, remedy)) = said.split_once(&cause) else {
+        return true;
+    };
+    !what.starts_with("mthp_ext: ") || remedy.trim().len() < 20
+}
+
+/// A configuration of its own, with a drop-in, policies beside it, and two answers of `status`.
+struct Own(OwnFile);
+
+impl Own {
+    fn new() -> Self {
+        let file = OwnFile::new("config.toml", "policy = 'own'\n");
+        for (directory, name, text) in [
+            ("config.d", "10-more.toml", "policy = 'own'\n"),
+            (
+                "policies",
+                "own.toml",
+                "about = 'x'\nrules = ['cap']\ncap = '64K'\n",
+            ),
+        ] {
+            let directory = format!("{}/{directory}", file.dir());
+            fs::create_dir(&directory).unwrap();
+            fs::write(format!("{directory}/{name}"), text).unwrap();
+        }
+        Own(file)
+    }
+
+    fn config(&self) -> &str {
+        self.0.path()
+    }
+
+    fn at(&self, name: &str) -> String {
+        format!("{}/{name}", self.0.dir())
+    }
+}
+
+/// All of these.
+fn drill(own: &Own, usual: i32, cases: &[Case<'_>]) {
+    let wrong = cases.iter().flat_map(|case| case.drill(&own.0, usual));
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn before_a_policy_is_in_force() {
+    world();
+    let (group, own) = (Group::new("unread"), Own::new());
+    let root = group.path.to_str().unwrap();
+    let policies = own.at("policies");
+    let with = |name, args: &[&'static str]| {
+        let own = ["--policy-dir", policies.as_str(), own.config()];
+        let args = [args, &own[..]].concat();
+        Case {
+            name,
+            ..Case::new(&args)
+        }
+    };
+    let config = [
+        "run",
+        "--root",
+        root,
+        "--policy-dir",
+        &policies,
+        "--config",
+        own.config(),
+    ];
+    drill(
+        &own,
+        0,
+        &[
+            Case::new(&["run", "--root", root, "--policy", "reactive"]),
+            Case {
+                name: "run --config",
+                ..Case::new(&config)
+            },
+            Case::new(&["support"]),
+            with("check-config", &["check-config"]),
+            with("config", &["config", "--show"]),
+            Case::new(&["policies", "--policy-dir", &policies]),
+        ],
+    );
+    assert_eq!(attached(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn while_a_policy_is_in_force() {
+    world();
+    let (group, own) = (Group::new("unread"), Own::new());
+    let path = group.path.to_str().unwrap();
+    let _ext = Ext::run(
+        &group,
+        &[
+            "--config",
+            own.config(),
+            "--policy-dir",
+            &own.at("policies"),
+        ],
+    );
+    let (before, after) = (own.at("before.json"), own.at("after.json"));
+    for file in [&before, &after] {
+        fs::write(file, status().to_string()).unwrap();
+    }
+    let said = || {
+        let mut value = [0; 64];
+        let length = getxattr(&group.path, "user.mthp_ext", &mut value[..]).unwrap_or(0);
+        String::from_utf8(value[..length].to_vec()).unwrap()
+    };
+    let cap = || {
+        setxattr(
+            &group.path,
+            "user.mthp_ext",
+            b"cap=32K",
+            XattrFlags::empty(),
+        )
+        .unwrap()
+    };
+    // What is not done leaves what was.
+    let is = |done: &'static str| {
+        move |ended: &Ended, now: String| {
+            let wanted = if ended.code == Some(0) {
+                done
+            } else {
+                "cap=32K"
+            };
+            (now != wanted).then(|| format!("it says {now:?} for itself"))
+        }
+    };
+    let (is_set, is_unset) = (is("cap=16K"), is(""));
+    drill(
+        &own,
+        0,
+        &[
+            Case::new(&["status"]),
+            Case::new(&["explain", path]),
+            Case {
+                terminal: true,
+                ..Case::new(&["top"])
+            },
+            Case::new(&["events"]),
+            Case::new(&["compare", &before, &after]),
+            Case::new(&["reload", "--root", path]),
+            Case {
+                name: "reload of the only one",
+                ..Case::new(&["reload"])
+            },
+            Case {
+                before: &cap,
+                lost: &|ended| is_set(ended, said()),
+                ..Case::new(&["set", "--cgroup", path, "cap=16K"])
+            },
+            Case {
+                before: &cap,
+                lost: &|ended| is_unset(ended, said()),
+                ..Case::new(&["unset", "--cgroup", path])
+            },
+        ],
+    );
+    assert_eq!(attached(), 1);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn of_a_dry_run() {
+    world();
+    let (group, own) = (Group::new("unread"), Own::new());
+    let _ext = Ext::run(&group, &["--dry-run", "--policy", "fixed", "--cap", "64K"]);
+    drill(&own, 0, &[Case::new(&["advise"])]);
+}
+
+/// A policy that is kept is kept until `detach` has detached it.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn of_a_kept_policy() {
+    world();
+    let (group, own) = (Group::new("unread"), Own::new());
+    let keep = || {
+        if attached() == 0 {
+            let args = ["--on-exit", "keep", "--policy", "fixed", "--cap", "64K"];
+            let mut ext = Ext::run(&group, &args);
+            ext.signal(Signal::SIGTERM);
+            assert_eq!(ext.wait(), Some(0));
+        }
+    };
+    keep();
+    let detached = |_: &Ended| {
+        // What is left goes with the next one.
+        let out = output(&["detach"]);
+        let left = Path::new("/sys/fs/bpf/mthp_ext").exists();
+        (!out.status.success() || left).then(|| format!("{out:?}, left: {left}"))
+    };
+    let case = Case {
+        before: &keep,
+        lost: &detached,
+        ..Case::new(&["detach"])
+    };
+    drill(&own, 0, &[case]);
+    assert_eq!(attached(), 0);
+}
+
+/// Whatever cannot be read, `undo` puts back all that `apply` has set.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn of_the_settings() {
+    let (_one, own) = (booted(), Own::new());
+    let before = values();
+    let undone = |_: &Ended| {
+        let out = output(&["settings", "undo"]);
+        let now = values();
+        let differ = before
+            .iter()
+            .filter(|(file, value)| now.get(*file) != Some(value));
+        let differ: Vec<_> = differ
+            .map(|(file, was)| (file, was, now.get(file)))
+            .collect();
+        (!out.status.success() || !differ.is_empty()).then(|| format!("{differ:?}, {out:?}"))
+    };
+    let apply = || {
+        let out = output(&["settings", "apply"]);
+        assert!(out.status.success(), "{out:?}");
+    };
+    let of = |name, args: &[&'static str]| Case {
+        name,
+        lost: &undone,
+        ..Case::new(args)
+    };
+    drill(&own, 18, &[of("settings show", &["settings", "show"])]);
+    drill(
+        &own,
+        0,
+        &[
+            of("settings apply", &["settings", "apply"]),
+            Case {
+                before: &apply,
+                ..of("settings undo", &["settings", "undo"])
+            },
+        ],
+    );
+}
+
+/// The daemon that cannot read a new configuration keeps the one it has.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_reload_that_cannot_read_changes_nothing() {
+    world();
+    let (group, own) = (Group::new("unread"), Own::new());
+    let policies = own.at("policies");
+    let _ext = Ext::run(
+        &group,
+        &["--config", own.config(), "--policy-dir", &policies],
+    );
+    let root = group.path.to_str().unwrap();
+    for (file, errno) in [
+        (own.config().to_owned(), Errno::EISDIR),
+        (own.at("config.d/10-more.toml"), Errno::EISDIR),
+        (own.at("policies/own.toml"), Errno::EISDIR),
+        (own.at("config.d"), Errno::ENOTDIR),
+        (policies.clone(), Errno::ENOTDIR),
+    ] {
+        let aside = own.at("aside");
+        fs::rename(&file, &aside).unwrap();
+        match errno {
+            Errno::EISDIR => fs::create_dir(&file).unwrap(),
+            _ => write(&file, "a file"),
+        }
+        let out = output(&["reload", "--root", root]);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{file}: {said}");
+        assert!(
+            said.contains(&file) && !unclear(&said, errno),
+            "{file}: {said}"
+        );
+        assert_eq!(status()["policies"][0]["policy"], "own", "{file}");
+        match errno {
+            Errno::EISDIR => fs::remove_dir(&file).unwrap(),
+            _ => fs::remove_file(&file).unwrap(),
+        }
+        fs::rename(&aside, &file).unwrap();
+    }
+    let out = output(&["reload", "--root", root]);
+    assert!(out.status.success(), "{out:?}");
+}
