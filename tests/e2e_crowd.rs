@@ -152,7 +152,8 @@ fn ten_thousand_cgroups_of_which_200_are_busy() {
         "idle_share": idle, "busy_share": busy, "own_kib": kib,
     }));
     println!("ready {ready_ms} ms, processor {loaded:?}, idle {idle}, busy {busy}, {kib} KiB");
-    // Measured: 470 ms, 0.003 % and 0.3 %.  A scan of all takes 1.5 %.
+    // Measured: 430 ms, 0.003 %, and 0.3 % or 0.6 %: a scan of all takes 1.5 % of its second, and
+    // one may fall into the four.
     assert!(ready_ms < 2000, "{ready_ms} ms until it is ready");
     assert!(idle < 0.01, "{idle} of a processor while nothing happens");
     assert!(busy < 0.01, "{busy} of a processor");
@@ -196,10 +197,15 @@ fn a_thousand_cgroups_a_second_come_and_go() {
         });
         let more = daemon.memory_kib().saturating_sub(before);
         let lines = daemon.log().lines().count();
+        record(&serde_json::json!({
+            "name": "churn", "overrides": overrides, "a_second": rate, "share": share,
+            "more_kib": more, "lines": lines,
+        }));
         println!("{args:?} {rate} a second, share {share}, {more} KiB more, {lines} lines");
-        // Measured: 5 to 7 % for as many lines, and 30 KiB.
+        // Measured: 10 % without the override and 14 % with it, for as many lines, and 50 to 70 KiB.
         assert!(rate > 900.0, "{rate} a second are too few to judge by");
-        assert!(share < 0.15, "{share} of a processor");
+        let most = if overrides { 0.2 } else { 0.15 };
+        assert!(share < most, "{share} of a processor");
         assert!(more < 1024, "{more} KiB for cgroups that have gone");
         assert!(lines > 3100, "{lines} lines for 3100 cgroups");
         drop(worker);
@@ -247,12 +253,13 @@ fn ten_thousand_overrides() {
         "met": jobs.len() + 1, "met_ms": met.as_millis() as u64,
     }));
     println!("check {check:?}, ready {ready:?}, {met:?} for 101 cgroups, {kib} KiB");
-    assert!(check < Duration::from_secs(5), "{check:?} to check");
+    // Measured: 0.9 s, 1.3 s, 57 ms and 39 MiB.
+    assert!(check < Duration::from_secs(3), "{check:?} to check");
     assert!(
-        ready < Duration::from_secs(8),
+        ready < Duration::from_secs(5),
         "{ready:?} until it is ready"
     );
-    assert!(met < Duration::from_millis(300), "{met:?} for 101 cgroups");
+    assert!(met < Duration::from_millis(200), "{met:?} for 101 cgroups");
     assert!(kib < 64 << 10, "{kib} KiB are its own");
     drop(worker);
     daemon.end();
