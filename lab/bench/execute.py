@@ -199,6 +199,7 @@ def shared(cells: Sequence[Cell], world: World) -> schedule.Shared[Cell, Run]:
         lambda cell: run_cell(cell, world, progress),
         lambda cell, error: progress.fail(cell.label, error),
         lambda cell: (cell.label, cell.name),
+        tried=lambda run: not run.kept,
     )
 
 

@@ -89,6 +89,10 @@ class HopelessTest(unittest.TestCase):
             finished.raise_if_nothing_was_run()
         self.assertEqual((caught.exception.code, str(caught.exception)), (Exit.GUEST_FAILED, text))
 
+    def test_what_is_ended_then_has_not_failed(self) -> None:
+        finished = _Plan({0: "waits", 1: _fails(), 2: _fails()}).run(4, 2)
+        self.assertEqual((len(finished.failures), finished.not_run), (2, 2))
+
     def test_as_many_as_run_at_a_time(self) -> None:
         fate: dict[int, LabError | OSError | str] = {0: _fails(), 1: _fails(), 2: _fails()}
         waiting: dict[int, LabError | OSError | str] = dict.fromkeys(range(9), "waits")

@@ -151,6 +151,78 @@ def error_of(name: str, cause: str, log: Path, code: Exit = Exit.GUEST_FAILED) -
     return LabError(code, f"{name}: {cause}; log: {log}", cause=cause, log=log)
 
 
+class Shared(Generic[C, R]):
+    """Items that run in a pool of somebody else's, beside other things: call `run` once for each of `items`.
+
+    One that fails does not stop the others, also where the host fails it (a full disk). When the first to end, `width`
+    and at least two, all failed for the same cause, the others would fail for it, too, and are given up. `names` are an
+    item's, the first one for people; a result that was not `tried` just now (it was kept from another day) does not
+    count as a success.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[C],
+        one: Callable[[C], R],
+        failed: Callable[[C, LabError], None],
+        names: Callable[[C], Sequence[str]] = lambda item: [str(item)],
+        *,
+        width: int = 2,
+        tried: Callable[[R], bool] = lambda _: True,
+    ) -> None:
+        self._items, self._one, self._failed, self._names = items, one, failed, names
+        self._width, self._tried = width, tried
+        self._runs: dict[int, R] = {}
+        self._failures: list[Failed] = []
+        self._succeeded = self._over = False
+        self._left = len(items)
+        self._lock = threading.Lock()
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the others are given up."""
+        return hopeless(self._failures, self._width) and not self._succeeded
+
+    def run(self, index: int) -> Finished[R] | None:
+        """Runs one; what came out of all of them, if it was the last to end."""
+        with self._lock:
+            begins = not (self._over or self.hopeless)
+        if begins:
+            self._try(index)
+        with self._lock:
+            self._left -= 1
+            return None if self._left else self.finished()
+
+    def _try(self, index: int) -> None:
+        item = self._items[index]
+        try:
+            run = self._one(item)
+        except (LabError, OSError) as error:
+            why = error if isinstance(error, LabError) else of_host(error)
+            known = self._names(item)
+            with self._lock:
+                # Killed because all are stopped: that says nothing about it.
+                if self._over:
+                    return
+                self._failures.append(Failed(known[0], why, alike(why.cause, known)))
+            self._failed(item, why)
+        else:
+            with self._lock:
+                self._runs[index] = run
+                self._succeeded |= self._tried(run)
+
+    def stop(self) -> None:
+        """None begins any more, and what fails from now on was ended by whoever stops them."""
+        with self._lock:
+            self._over = True
+
+    def finished(self, interrupted: bool = False) -> Finished[R]:
+        """What came out so far."""
+        runs = [self._runs[index] for index in sorted(self._runs)]
+        not_run = 0 if interrupted else len(self._items) - len(runs) - len(self._failures)
+        return Finished(runs, self._failures, interrupted, not_run)
+
+
 def run_all(
     items: Sequence[C],
     one: Callable[[C], R],
@@ -160,87 +232,26 @@ def run_all(
     names: Callable[[C], Sequence[str]] = lambda item: [str(item)],
     tried: Callable[[R], bool] = lambda _: True,
 ) -> Finished[R]:
-    """Runs `one` on each item, `width` at a time. An item that fails does not stop the others, also where the host
-    fails it (a full disk); an interrupt stops all and keeps what was done.
-
-    When the first runs to end, `width` and at least two, all failed for the same cause, the others would fail for it,
-    too, and are given up. `names` are an item's, the first one for people; a result that was not `tried` just now (it
-    was kept from another day) does not count as a success.
-    """
-    runs: dict[int, R] = {}
-    failures: list[Failed] = []
-    succeeded = interrupted = False
-    not_run = 0
+    """Runs `one` on each item as `Shared` does, `width` at a time. What runs is ended when the others are given up; an
+    interrupt stops all and keeps what was done."""
+    shared = Shared(items, one, failed, names, width=width, tried=tried)
     pool = ThreadPoolExecutor(width)
-    futures: dict[Future[R], int] = {pool.submit(one, item): index for index, item in enumerate(items)}
+    futures = [pool.submit(shared.run, index) for index in range(len(items))]
+    interrupted = False
     try:
         for future in as_completed(futures):
-            index = futures[future]
-            try:
-                runs[index] = future.result()
-                succeeded |= tried(runs[index])
-            except (LabError, OSError) as error:
-                why = error if isinstance(error, LabError) else of_host(error)
-                known = names(items[index])
-                failures.append(Failed(known[0], why, alike(why.cause, known)))
-                failed(items[index], why)
-            # One that has just succeeded is looked at first.
-            news = any(_succeeded(other) for other, i in futures.items() if i not in runs)
-            if hopeless(failures, width) and not succeeded and not news:
-                not_run = len(items) - len(runs) - len(failures)
-                if not_run:
-                    _abandon(pool, futures)
-                    break
+            future.result()
+            if shared.hopeless:
+                _abandon(shared, pool, futures)
+                break
     except BaseException as stop:
-        _abandon(pool, futures)
+        _abandon(shared, pool, futures)
         if not isinstance(stop, KeyboardInterrupt):
             raise
         interrupted = True
-        for future, index in futures.items():
-            if _succeeded(future):
-                runs[index] = future.result()
     finally:
         pool.shutdown()
-    return Finished([runs[index] for index in sorted(runs)], failures, interrupted, not_run)
-
-
-class Shared(Generic[C, R]):
-    """Items that run in a pool of somebody else's, beside other things: call `run` once for each of `items`."""
-
-    def __init__(
-        self,
-        items: Sequence[C],
-        one: Callable[[C], R],
-        failed: Callable[[C, LabError], None],
-        names: Callable[[C], Sequence[str]],
-    ) -> None:
-        self._items, self._one, self._failed, self._names = items, one, failed, names
-        self._runs: dict[int, R] = {}
-        self._failures: list[Failed] = []
-        self._not_run = 0
-        self._lock = threading.Lock()
-
-    def run(self, index: int) -> Finished[R] | None:
-        """Runs one; what came out of all of them, if it was the last to end. They are given up as in `run_all`."""
-        with self._lock:
-            give_up = hopeless(self._failures, 2) and not self._runs
-        done: list[R] = []
-        failures: list[Failed] = []
-        try:
-            done = [] if give_up else [self._one(self._items[index])]
-        except (LabError, OSError) as error:
-            why = error if isinstance(error, LabError) else of_host(error)
-            known = self._names(self._items[index])
-            failures = [Failed(known[0], why, alike(why.cause, known))]
-            self._failed(self._items[index], why)
-        with self._lock:
-            self._runs.update((index, run) for run in done)
-            self._failures += failures
-            self._not_run += give_up
-            if len(self._runs) + len(self._failures) + self._not_run < len(self._items):
-                return None
-            runs = [self._runs[index] for index in sorted(self._runs)]
-            return Finished(runs, self._failures, not_run=self._not_run)
+    return shared.finished(interrupted)
 
 
 def hopeless(failures: Sequence[Failed], width: int) -> bool:
@@ -248,12 +259,9 @@ def hopeless(failures: Sequence[Failed], width: int) -> bool:
     return len(failures) >= max(2, width) and len({one.cause for one in failures}) == 1
 
 
-def _succeeded(future: Future[R]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is None
-
-
-def _abandon(pool: ThreadPoolExecutor, futures: Iterable[Future[R]]) -> None:
+def _abandon(shared: Shared[C, R], pool: ThreadPoolExecutor, futures: Sequence[Future[Finished[R] | None]]) -> None:
     """Ends what runs and forgets what waits."""
+    shared.stop()
     pool.shutdown(wait=False, cancel_futures=True)
     # The threads wait for their guests; one may be about to start its guest only now.
     while not all(future.done() for future in futures):
