@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -62,12 +62,12 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         _groups.discard(process.pid)
 
 
-def stop_gently(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
+def stop_gently(process: subprocess.Popen[bytes]) -> None:
     """Asks with SIGTERM first: make then removes the files that it had half written."""
     if process.poll() is None:
         _kill(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=seconds)
+            process.wait(timeout=10)
     stop(process)
 
 
@@ -175,12 +175,12 @@ def output(argv: Sequence[str], *, what: str, code: Exit, cwd: Path | None = Non
     return done.stdout
 
 
-def stop_on_signals(signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGHUP)) -> None:
-    """Makes these signals end the lab the way Ctrl-C does, through every `finally`."""
+def stop_on_signals() -> None:
+    """Makes SIGTERM and SIGHUP end the lab the way Ctrl-C does, through every `finally`."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     handler: Callable[[int, FrameType | None], None] = interrupt
-    for number in signals:
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handler)

@@ -166,15 +166,15 @@ def table(runs: Sequence[Run]) -> list[list[str]]:
     return rows
 
 
-def _programs(runs: Sequence[Run], most: int = 6) -> list[list[str]]:
-    """Walks by program, those with the most first; nothing where a run was stopped."""
+def _programs(runs: Sequence[Run]) -> list[list[str]]:
+    """Walks by program, of the six with the most; nothing where a run was stopped."""
     if any(run.bounded for run in runs):
         return []
     found = [walks.by_program([run]) for run in runs]
     sums = [{name: sum(modes.values()) for name, modes in one.items()} for one in found]
     names = sorted({name for one in sums for name in one}, key=lambda name: -max(one.get(name, 0) for one in sums))
     rows = [["walks by program", *(run.cell.arm.label for run in runs)]]
-    return [*rows, *([name, *(number(one.get(name, 0)) for one in sums)] for name in names[:most])]
+    return [*rows, *([name, *(number(one.get(name, 0)) for one in sums)] for name in names[:6])]
 
 
 def page(title: str, runs: Sequence[Run], geometry: str, environment: dict[str, Any]) -> str:

@@ -141,11 +141,6 @@ def check(table: Table, *, counted: bool, sized: bool | None = None) -> list[Gat
     return gates + ([*_nobody_has_all(table), *_median(table)] if counted else [])
 
 
-def counting(gates: Sequence[Gate]) -> list[Gate]:
-    """Those that could have failed: only they are worth a total."""
-    return [one for one in gates if one.counts]
-
-
 def _unless_cut(one: _Judged, judged: Gate) -> Gate:
     """A gate, unless the clock of this machine stopped the arm: then nothing but kills can be held against it."""
     if not one.table.by_host(one.world, one.arm) or (judged.missed and judged.name.endswith(_KILLS)):

@@ -57,9 +57,9 @@ class _Point(NamedTuple):
     stall: float
 
 
-def _thin(run: Run, group: str, most: int = 200) -> list[_Point]:
-    """The samples, with neighbours joined until there are at most `most`: the most memory, the average stall."""
-    step = max(1, -(-len(run.samples) // most))
+def _thin(run: Run, group: str) -> list[_Point]:
+    """The samples, with neighbours joined until there are at most 200: the most memory, the average stall."""
+    step = max(1, -(-len(run.samples) // 200))
     out = []
     for i in range(0, len(run.samples), step):
         part = run.samples[i : i + step]

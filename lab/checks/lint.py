@@ -4,18 +4,15 @@
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from lab import programs, setup
 from lab.checks.result import Suite
 from lab.paths import REPO
 
 
-def _check(
-    suite: Suite, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path = REPO
-) -> None:
+def _check(suite: Suite, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
     done = subprocess.run(
-        argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        argv, cwd=REPO, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
     )
     said = (done.stdout + done.stderr).strip()[-6000:]
     suite.check(name, done.returncode == 0, said or f"exit code {done.returncode}")

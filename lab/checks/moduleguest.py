@@ -47,11 +47,11 @@ def bare(kernel: Stock, name: str, argv: Sequence[str], *binaries: Path) -> vm.J
     )
 
 
-def contract(kernel: Stock, module: Path, name: str = "contract") -> Suite:
+def contract(kernel: Stock, module: Path) -> Suite:
     """What policies are asked, and for how long: lab/hook/src/contract.rs."""
     hook = programs.package("lab-hook")
-    outcome = vm.run(loaded(kernel, bare(kernel, name, [str(hook), "contract"], hook), module))
-    return guest.judge(f"module/{name}-{kernel.name}", outcome, tap.parse)
+    outcome = vm.run(loaded(kernel, bare(kernel, "contract", [str(hook), "contract"], hook), module))
+    return guest.judge(f"module/contract-{kernel.name}", outcome, tap.parse)
 
 
 def script(kernel: Stock, name: str, path: Path, words: Sequence[str], files: Mapping[str, Path]) -> Suite:

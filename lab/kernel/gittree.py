@@ -27,7 +27,7 @@ _FORMAT = (
 )  # fmt: skip
 
 
-def _git(directory: Path, *args: str, what: str, code: Exit = Exit.TREE) -> str:
+def _git(directory: Path, *args: str, what: str) -> str:
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
     env |= {"GIT_COMMITTER_NAME": "lab", "GIT_COMMITTER_EMAIL": "lab@localhost"}
@@ -43,9 +43,9 @@ def _git(directory: Path, *args: str, what: str, code: Exit = Exit.TREE) -> str:
             check=False,
         )
     except OSError as error:
-        raise LabError(code, f"{what}: cannot start git ({error.strerror}); run `make setup`") from error
+        raise LabError(Exit.TREE, f"{what}: cannot start git ({error.strerror}); run `make setup`") from error
     if done.returncode != 0:
-        raise LabError(code, f"{what}: {(done.stderr or done.stdout).strip()}")
+        raise LabError(Exit.TREE, f"{what}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
 
 

@@ -424,7 +424,7 @@ class JudgingTest(unittest.TestCase):
         checked = gates.check(table(), counted=True)
         apart = {one.name.partition(": ")[2] for one in checked if not one.counts}
         self.assertEqual(apart, {"nothing is killed", "runs stopped before their end"})
-        self.assertEqual(len(gates.counting(checked)), len(checked) - 2)
+        self.assertEqual(len([one for one in checked if one.counts]), len(checked) - 2)
         # Where an arm dies, to live is something; and what is missed counts.
         for it in (table(one(HIGH, "always", 1, killed=True)), table(one(HIGH, "mthp_ext", 1, killed=True))):
             self.assertTrue(self.gate(it, "nothing is killed").counts)
@@ -437,7 +437,7 @@ class JudgingTest(unittest.TestCase):
     def test_the_report_counts_and_shows_them_apart(self) -> None:
         it = table()
         checked = gates.check(it, counted=True)
-        counted = len(gates.counting(checked))
+        counted = len([one for one in checked if one.counts])
         said = f"{counted} of {counted} hold"
         document, text_ = page.render(it, checked, ENVIRONMENT), "\n".join(parts.gate_report(checked))
         for shown in (document, text_, markdown.render(it, checked, ENVIRONMENT)):

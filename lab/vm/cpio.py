@@ -29,9 +29,9 @@ class CpioWriter:
         """Adds a symbolic link; ValueError when the path is taken."""
         self._entry(self._new(path), stat.S_IFLNK | 0o777, target.encode())
 
-    def character_device(self, path: str, major: int, minor: int, mode: int = 0o600) -> None:
+    def character_device(self, path: str, major: int, minor: int) -> None:
         """Adds a device node; ValueError when the path is taken."""
-        self._entry(self._new(path), stat.S_IFCHR | mode, b"", device=(major, minor))
+        self._entry(self._new(path), stat.S_IFCHR | 0o600, b"", device=(major, minor))
 
     def finish(self) -> None:
         """Writes the trailer; nothing may follow."""
