@@ -27,6 +27,7 @@ from lab.errors import LabError
 from lab.paths import REPO
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, one
 from lab.tests.test_docs_commands import defaults_of_options, table_of_options
+from lab.vm.schedule import Finished
 
 
 class PlanTest(unittest.TestCase):
@@ -87,10 +88,13 @@ class ScenarioTest(unittest.TestCase):
         self.assertLessEqual(set(bench_tests._ONLY_IN_BENCH.values()), ran)
 
     def test_the_last_part_of_make_test_judges_every_cell(self) -> None:
+        def judged(_kernel: object, _cells: object, finished: Finished[mock.Mock], *_: object) -> list[str]:
+            return [run.cell.name for run in finished.runs]
+
         with (
             mock.patch.object(bench_tests, "_world"),
-            mock.patch("lab.bench.execute.run_cell", side_effect=lambda cell, *_: cell.name),
-            mock.patch.object(bench_tests, "_suite", side_effect=lambda _k, _c, finished, *_: finished.runs),
+            mock.patch("lab.bench.execute.run_cell", side_effect=lambda cell, *_: mock.Mock(cell=cell, kept=False)),
+            mock.patch.object(bench_tests, "_suite", side_effect=judged),
         ):
             found = [part() for part in bench_tests.parts(mock.Mock())]
         self.assertEqual(found, [*([[]] * (len(found) - 1)), [[cell.name for cell in bench_tests._cells(())]]])
