@@ -207,13 +207,13 @@ def _lint(_: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from lab.demo.__main__ import main
+    from lab.demo.main import main
 
     return main([*(["--scale", args.scale] if args.scale else []), *args.rest])
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from lab.bench.__main__ import main
+    from lab.bench.main import main
 
     return main(args.rest)
 
@@ -225,7 +225,7 @@ def _publish(args: argparse.Namespace) -> int:
 
 
 def _bench_hook(_: argparse.Namespace) -> int:
-    from lab.cost.__main__ import main
+    from lab.cost.main import main
 
     return main()
 

@@ -20,9 +20,9 @@ from lab.bench import (
     text,
     variants,
 )
-from lab.bench.__main__ import main as bench_main
 from lab.bench.arms import ARM, ARMS, THP
 from lab.bench.cell import Cell
+from lab.bench.main import main as bench_main
 from lab.bench.plan import plan
 from lab.bench.run import Run
 from lab.bench.scenarios import store

@@ -49,7 +49,3 @@ class RuleTest(unittest.TestCase):
         ):
             self.assertIsNone(self.rule(_HEADER.replace(was, instead, 1)), instead)
         self.assertIsNone(self.rule(""))
-
-
-if __name__ == "__main__":
-    unittest.main()

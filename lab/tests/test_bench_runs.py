@@ -373,7 +373,3 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual((finished.runs, finished.interrupted), ([0, 2], False))
         self.assertEqual([error.code for error in finished.errors], [Exit.SPACE])
         self.assertIn("/somewhere", str(finished.errors[0]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -141,7 +141,3 @@ class PageTest(unittest.TestCase):
         self.assertEqual(by_label["page-table walks"], ["-", "11"], "it did another amount of work")
         self.assertNotEqual(by_label["page-table walks per 1,000 instructions"][0], "-")
         self.assertEqual(benchtlb._programs([stopped, ran(0, 5)]), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -150,7 +150,3 @@ class RustLintersTest(unittest.TestCase):
         for names in setup._RUST:
             self.assertTrue(any("rustfmt" in name for name in names), names)
             self.assertTrue(any("clippy" in name for name in names), names)
-
-
-if __name__ == "__main__":
-    unittest.main()

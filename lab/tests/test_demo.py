@@ -400,7 +400,3 @@ class PageTest(unittest.TestCase):
         table = Table([dataclasses.replace(run("high", "never"), samples=[])])
         self.assertIn("memory.high = 96M", page.render(table, [], SCALE, ENVIRONMENT))
         self.assertEqual(list(metrics.collect(table, SCALE)["cells"]), ["high"])
-
-
-if __name__ == "__main__":
-    unittest.main()

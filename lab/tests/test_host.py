@@ -405,7 +405,3 @@ class PythonTest(HostTest):
             cwd=REPO, capture_output=True, text=True, check=False,
         )  # fmt: skip
         self.assertEqual((done.returncode, done.stderr), (10, "lab: this is Python 3.9; the lab needs 3.11 or newer\n"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -135,7 +135,3 @@ class Sparse(unittest.TestCase):
             f"a.c: warning: symbol '{name}' was not declared. Should it be static?" for name in ("one", "three")
         )
         self.assertEqual(len(sparse.fresh(found, Counter(), sparse.kfuncs(text))), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

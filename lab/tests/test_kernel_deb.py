@@ -146,7 +146,3 @@ class RowsTest(unittest.TestCase):
         text = kerneldeb.menu("7.3.4+x", "u-u")
         self.assertIn(f"root=UUID=u-u ro console=ttyS0 panic=-1 {kerneldeb.BY_HAND}\n", text)
         self.assertIn(kerneldeb.BY_HAND, (REPO / "lab" / "checks" / "kernel-deb.sh").read_text())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -129,7 +129,3 @@ class CompactTest(unittest.TestCase):
         self.assertEqual(publish.objections("demo", body), ["it lacks max/never"])
         del every[arrival.KEY]["always"]
         self.assertEqual(publish.objections("demo", body), ["it lacks max/never, late/always"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -155,7 +155,3 @@ class SceneTest(unittest.TestCase):
         document = page.render(Table(self.runs()), [], ENVIRONMENT)
         self.assertEqual(document.count('<svg class="rates"'), 1)
         self.assertIsNone(panels([one(CI["redis/set-high"], "never")]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -91,7 +91,3 @@ class RoomsTest(unittest.TestCase):
         places = [picture.find(f" {room}  ") for room in named]
         self.assertNotIn(-1, places)
         self.assertEqual(places, sorted(places))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -201,7 +201,3 @@ class InterruptedTest(unittest.TestCase):
         with self.assertRaises(LabError) as caught:
             schedule.Finished[int]([], [], interrupted=True).raise_if_nothing_was_run()
         self.assertEqual(caught.exception.code, Exit.INTERRUPTED)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.bench import compare, execute, markdown, page, scenarios, walks
-from lab.bench.__main__ import main as bench_main
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell
+from lab.bench.main import main as bench_main
 from lab.bench.output import collect
 from lab.bench.plan import plan
 from lab.bench.spec import Scale

@@ -121,7 +121,3 @@ class WayTest(unittest.TestCase):
         self.assertEqual(differences(moved, known), ["mthp_choose is not in bpf/hook.h"])
         more = picture() + "mthp_scan"
         self.assertEqual(differences(more, known), ["mthp_scan: drawn without an arrow, or the other way round"])
-
-
-if __name__ == "__main__":
-    unittest.main()

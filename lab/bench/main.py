@@ -221,11 +221,3 @@ def _report(
     if finished.errors:
         return int(finished.errors[0].code)
     return Exit.TESTS if any(one.missed for one in checked) else Exit.OK
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except LabError as failure:
-        print(f"lab: {failure}", file=sys.stderr)
-        sys.exit(failure.code)

@@ -127,11 +127,3 @@ def _report(
     if doubts:
         return Exit.GUEST_FAILED
     return Exit.TESTS if any(one.missed for one in checked) else Exit.OK
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except LabError as failure:
-        print(f"lab: {failure}", file=sys.stderr)
-        sys.exit(failure.code)
