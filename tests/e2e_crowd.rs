@@ -16,7 +16,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::ext::{attached, command, fails, output, status_of};
+use common::ext::{attached, command, fails, output, run_on, status_of};
 use common::own::OwnFile;
 use common::worker::Worker;
 use common::{Group, MIB, PATIENCE, eventually, read, record, world};
@@ -39,8 +39,7 @@ impl Daemon {
         let manager = UnixDatagram::bind(&address).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
         let log = tempfile::NamedTempFile::new().unwrap();
-        let path = root.path.to_str().unwrap();
-        let mut run = command(&[&["run", "--root", path], args].concat());
+        let mut run = command(&run_on(root, args));
         run.env("NOTIFY_SOCKET", &address);
         let begun = Instant::now();
         let out = Stdio::from(log.reopen().unwrap());

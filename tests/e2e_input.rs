@@ -5,7 +5,7 @@ mod common;
 
 use std::os::unix::process::CommandExt;
 
-use common::ext::{attached, command, fails, output};
+use common::ext::{attached, command, fails, output, run_on};
 use common::{Group, world};
 
 /// One message, on one line, that begins with the program's name.
@@ -119,7 +119,7 @@ fn a_cgroup_without_memory_controller_is_refused() {
     world();
     let group = Group::new("upper");
     let child = group.child_without_memory("uncharged");
-    let (code, message) = fails(&["run", "--root", child.path.to_str().unwrap()]);
+    let (code, message) = fails(&run_on(&child, &[]));
     assert_eq!(code, 7, "{message}");
     one_message(&message);
     assert!(message.contains("+memory"), "{message}");

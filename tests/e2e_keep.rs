@@ -12,9 +12,6 @@ mod common;
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -24,10 +21,10 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use common::ext::{Ext, attached, command, fails, output, status, status_of};
+use common::ext::{Ext, attached, command, fails, link_id, output, run_on, status, status_of};
 use common::inject::{self, Call};
 use common::own::{self, OwnFile};
-use common::worker::Worker;
+use common::worker::{Busy, Worker, bound};
 use common::{Group, MIB, Swap, eventually, world};
 
 const BPFFS: &str = "/sys/fs/bpf";
@@ -56,23 +53,21 @@ const OLDEST: Duration = Duration::from_secs(5);
 /// 16 windows.
 const WINDOWS: Duration = Duration::from_millis(1600);
 
-fn bound(group: &Group) -> bool {
-    let mut worker = Worker::new(group);
-    worker.fill(4 * MIB);
-    worker.huge() == 0
-}
-
 fn killed(mut ext: Ext) {
     ext.signal(Signal::SIGKILL);
     assert_eq!(ext.wait(), None);
 }
 
-fn policy() -> Value {
-    status()["policies"][0].clone()
+/// A policy that is kept and that nobody runs.
+fn kept(name: &str) -> Group {
+    world();
+    let group = Group::new(name);
+    killed(Ext::run(&group, &CLOSED));
+    group
 }
 
-fn link_id() -> u64 {
-    policy()["link_id"].as_u64().unwrap()
+fn policy() -> Value {
+    status()["policies"][0].clone()
 }
 
 /// Names of the pins of the one policy.
@@ -96,6 +91,12 @@ fn detach() -> Value {
 fn nothing_left() {
     assert_eq!(attached(), 0);
     assert!(!Path::new(PINS).exists());
+}
+
+/// What is kept can go, and nothing stays behind.
+fn goes() {
+    detach();
+    nothing_left();
 }
 
 #[test]
@@ -132,9 +133,7 @@ fn the_configuration_says_what_becomes_of_it() {
 #[test]
 #[ignore = "needs the lab's VM"]
 fn killed_it_stays_until_it_is_detached() {
-    world();
-    let group = Group::new("kept");
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("kept");
     assert!(bound(&group));
     let policy = policy();
     assert_eq!(policy["pinned"], true, "{policy}");
@@ -163,8 +162,7 @@ fn a_signal_keeps_it_and_says_so() {
     assert!(bound(&group));
     let text = String::from_utf8(output(&["status"]).stdout).unwrap();
     assert!(text.contains("\n  kept when its daemon ends\n"), "{text}");
-    detach();
-    nothing_left();
+    goes();
 }
 
 #[test]
@@ -193,8 +191,7 @@ fn without_scans_it_narrows_for_a_time_and_then_nothing() {
     let next = Ext::run(&group, &SCANNED);
     assert!(bound(&group));
     drop(next);
-    detach();
-    nothing_left();
+    goes();
 }
 
 #[test]
@@ -206,21 +203,7 @@ fn a_daemon_that_runs_keeps_it_alive() {
     std::thread::sleep(OLDEST + Duration::from_secs(2));
     assert!(bound(&group));
     drop(ext);
-    detach();
-    nothing_left();
-}
-
-/// Fills region after region until it is stopped: how many, and what of them is huge.
-fn faulting(mut worker: Worker, stop: Arc<AtomicBool>) -> JoinHandle<(u64, u64)> {
-    spawn(move || {
-        let (mut regions, mut huge) = (0, 0);
-        while !stop.load(Ordering::Relaxed) {
-            worker.fill(4 * MIB);
-            huge += worker.huge();
-            regions += 1;
-        }
-        (regions, huge)
-    })
+    goes();
 }
 
 #[test]
@@ -231,15 +214,18 @@ fn the_next_one_takes_over_without_a_gap() {
         let group = Group::new("taken-over");
         let mut ext = Ext::run(&group, args);
         let link = link_id();
-        let (stop, worker) = (Arc::new(AtomicBool::new(false)), Worker::new(&group));
-        let faults = faulting(worker, Arc::clone(&stop));
+        // Region after region: how many, and what of them is huge.
+        let faults = Busy::with((Worker::new(&group), 0, 0), |(worker, regions, huge)| {
+            worker.fill(4 * MIB);
+            *huge += worker.huge();
+            *regions += 1;
+        });
         for round in 0..4 {
             killed(ext);
             ext = Ext::run(&group, args);
             assert_eq!(link_id(), link, "{args:?}, round {round}");
         }
-        stop.store(true, Ordering::Relaxed);
-        let (regions, huge) = faults.join().unwrap();
+        let (_, regions, huge) = faults.stop();
         assert!(regions > 8, "{regions} regions are too few to see a gap");
         assert_eq!(
             huge, 0,
@@ -270,16 +256,7 @@ fn cgroups_have_their_own_policy_before_it_takes_over() {
     let group = Group::new("own");
     let (tiny, plain) = (group.child("tiny"), group.child("plain"));
     let file = OwnFile::new("config.toml", own::tiny("own/tiny"));
-    let path = group.path.to_str().unwrap();
-    let run = [
-        "run",
-        "--root",
-        path,
-        KEEP[0],
-        KEEP[1],
-        "--config",
-        file.path(),
-    ];
+    let run = run_on(&group, &[&KEEP[..], &["--config", file.path()]].concat());
     // A start, and one that takes over.
     for call in [libbpf_sys::BPF_LINK_CREATE, libbpf_sys::BPF_LINK_UPDATE] {
         let (mut made, mut seen) = (false, Vec::new());
@@ -293,8 +270,7 @@ fn cgroups_have_their_own_policy_before_it_takes_over() {
         let before = ("before", false, call == libbpf_sys::BPF_LINK_UPDATE);
         assert_eq!(seen, [before, ("after", false, true)]);
     }
-    detach();
-    nothing_left();
+    goes();
 }
 
 /// Loading takes seconds on a busy host: a policy is not old because of that.
@@ -304,9 +280,8 @@ fn its_heart_beats_from_when_it_is_in_force() {
     const LOADING: Duration = Duration::from_secs(2);
     world();
     let group = Group::new("slow");
-    let run = ["run", "--root", group.path.to_str().unwrap()];
     let (mut slept, mut made, mut age_ms) = (false, false, None);
-    let ended = inject::run(command(&[&run[..], &SCANNED].concat()), |it| {
+    let ended = inject::run(command(&run_on(&group, &SCANNED)), |it| {
         let loads =
             it.number == libc::SYS_bpf && it.args[0] == u64::from(libbpf_sys::BPF_PROG_LOAD);
         if loads && !std::mem::replace(&mut slept, true) {
@@ -320,8 +295,7 @@ fn its_heart_beats_from_when_it_is_in_force() {
     assert_eq!((ended.code, slept), (Some(0), true), "{ended:?}");
     let age_ms = age_ms.expect("it has a heartbeat");
     assert!(u128::from(age_ms) < LOADING.as_millis(), "{age_ms} ms");
-    detach();
-    nothing_left();
+    goes();
 }
 
 /// What was found out about each cgroup is not found out again: a verdict takes a window.
@@ -346,14 +320,7 @@ fn verdicts_are_taken_over() {
         let mut worker = Worker::new(&group);
         worker.fill(64 * MIB);
         // The verdict may end with the first calm window: it reads on, and stalls, until all is seen.
-        let over = Arc::new(AtomicBool::new(false));
-        let until = over.clone();
-        let reader = spawn(move || {
-            while !until.load(Ordering::Relaxed) {
-                worker.read();
-            }
-            worker
-        });
+        let reader = Busy::with(worker, Worker::read);
         // Not by the line of a decision: room may have narrowed as much before.
         eventually("it is pressed", || status_of(&group)["pressure"] == true);
         let before = status_of(&group);
@@ -365,8 +332,7 @@ fn verdicts_are_taken_over() {
             after["asked"]["fault"].as_u64() >= before["asked"]["fault"].as_u64(),
             "{args:?}\n{before}\n{after}"
         );
-        over.store(true, Ordering::Relaxed);
-        drop((ext, reader.join().unwrap()));
+        drop((ext, reader.stop()));
         detach();
         nothing_left();
     }
@@ -375,9 +341,7 @@ fn verdicts_are_taken_over() {
 #[test]
 #[ignore = "needs the lab's VM"]
 fn another_policy_may_take_over_and_not_keep() {
-    world();
-    let group = Group::new("replaced");
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("replaced");
     let link = link_id();
     let mut ext = Ext::run(&group, &["--policy", "headroom"]);
     assert_eq!(link_id(), link);
@@ -395,11 +359,8 @@ fn one_that_runs_is_neither_taken_over_nor_detached() {
     let group = Group::new("running");
     let path = group.path.to_str().unwrap();
     let ext = Ext::run(&group, &CLOSED);
-    for args in [
-        &["run", "--root", path][..],
-        &["run", "--root", path, KEEP[0], KEEP[1]],
-    ] {
-        let (code, message) = fails(args);
+    for args in [run_on(&group, &[]), run_on(&group, &KEEP)] {
+        let (code, message) = fails(&args);
         assert_eq!(code, 8, "{message}");
         assert!(
             message.contains("attached to this cgroup already"),
@@ -413,8 +374,7 @@ fn one_that_runs_is_neither_taken_over_nor_detached() {
     }
     assert!(bound(&group));
     drop(ext);
-    detach();
-    nothing_left();
+    goes();
 }
 
 #[test]
@@ -427,36 +387,29 @@ fn the_removal_of_the_root_leaves_no_pin() {
     assert_eq!(ext.wait(), Some(9));
     nothing_left();
     // Removed while nobody runs it, its pins are of no use and go with the others.
-    let group = Group::new("removed");
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("removed");
     group.remove();
     assert!(Path::new(PINS).exists());
     assert_eq!(detach()["detached"], serde_json::json!([]));
     nothing_left();
     // Or with the next start, of whichever cgroup.
-    let group = Group::new("removed");
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("removed");
     group.remove();
-    let (group, kept) = (Group::new("other"), Group::new("kept"));
-    killed(Ext::run(&kept, &CLOSED));
+    let (group, _kept) = (Group::new("other"), kept("kept"));
     let next = Ext::run(&group, &["--policy", "headroom"]);
     let pins: Vec<_> = std::fs::read_dir(PINS).unwrap().collect();
     assert_eq!(pins.len(), 1, "{pins:?}");
     assert_eq!(attached(), 2);
     drop(next);
-    detach();
-    nothing_left();
+    goes();
 }
 
 /// Whoever has the lock has the place: what his number is depends on who asks.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_place_is_his_who_has_it_locked() {
-    world();
-    let group = Group::new("locked");
-    let path = group.path.to_str().unwrap();
-    let run = ["run", "--root", path, KEEP[0], KEEP[1]];
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("locked");
+    let run = run_on(&group, &KEEP);
     let link = link_id();
     let place = std::fs::read_dir(PINS).unwrap().next().unwrap().unwrap();
     let place = File::open(place.path()).unwrap();
@@ -474,38 +427,28 @@ fn a_place_is_his_who_has_it_locked() {
     assert_eq!((link_id(), early.exists()), (link, false));
     assert_eq!(fails(&run).0, 8);
     drop(ext);
-    detach();
-    nothing_left();
+    goes();
 }
 
 #[test]
 #[ignore = "needs the lab's VM"]
 fn what_fails_to_start_leaves_the_old_one_in_force() {
-    world();
-    let group = Group::new("stays");
-    let path = group.path.to_str().unwrap();
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("stays");
     let link = link_id();
-    let (code, message) = fails(&["run", "--root", path, "--policy", "none"]);
+    let (code, message) = fails(&run_on(&group, &["--policy", "none"]));
     assert_eq!(code, 2, "{message}");
     assert_eq!(link_id(), link);
     assert!(bound(&group));
-    detach();
-    nothing_left();
+    goes();
 }
 
 /// What can fail does so before the link has other programs.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn pins_that_cannot_be_made_leave_the_old_one_as_it_is() {
-    world();
-    let group = Group::new("unpinned");
-    let path = group.path.to_str().unwrap();
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("unpinned");
     let (link, pins) = (link_id(), pins());
-    let run = [
-        "run", "--root", path, KEEP[0], KEEP[1], "--policy", "headroom",
-    ];
+    let run = run_on(&group, &[&KEEP[..], &["--policy", "headroom"]].concat());
     // Of link, explaining program and storage, each.
     for at in 1..=3 {
         let mut made = 0;
@@ -520,22 +463,16 @@ fn pins_that_cannot_be_made_leave_the_old_one_as_it_is() {
         assert_eq!(policy()["readable"], true, "pin {at}");
         assert!(bound(&group), "it is what it was, after pin {at}");
     }
-    detach();
-    nothing_left();
+    goes();
 }
 
 /// From then on the policy matters more than its pins.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_pin_that_cannot_be_renamed_is_said() {
-    world();
-    let group = Group::new("stuck");
-    let path = group.path.to_str().unwrap();
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("stuck");
     let link = link_id();
-    let run = [
-        "run", "--root", path, KEEP[0], KEEP[1], "--policy", "headroom",
-    ];
+    let run = run_on(&group, &[&KEEP[..], &["--policy", "headroom"]].concat());
     let mut failed = 0;
     let ended = inject::run(command(&run), |it| {
         let new = |file: String| file.starts_with(PINS) && file.ends_with("/explain-new");
@@ -560,20 +497,16 @@ fn a_pin_that_cannot_be_renamed_is_said() {
         pins()
     );
     assert!(bound(&group));
-    detach();
-    nothing_left();
+    goes();
 }
 
 /// A pin too many goes at the end.
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_pin_that_cannot_be_removed_is_said_and_tried_again() {
-    world();
-    let group = Group::new("sticky");
-    let path = group.path.to_str().unwrap();
-    killed(Ext::run(&group, &CLOSED));
+    let group = kept("sticky");
     let mut tries = 0;
-    let run = ["run", "--root", path, "--policy", "headroom"];
+    let run = run_on(&group, &["--policy", "headroom"]);
     let ended = inject::run(command(&run), |it| {
         let pin = it.removes().is_some_and(|file| file.starts_with(PINS));
         tries += u32::from(pin);
@@ -591,8 +524,7 @@ fn without_a_bpf_file_system_nothing_is_kept() {
     world();
     umount2(BPFFS, MntFlags::empty()).unwrap();
     let group = Group::new("nowhere");
-    let path = group.path.to_str().unwrap();
-    let (code, message) = fails(&["run", "--root", path, KEEP[0], KEEP[1]]);
+    let (code, message) = fails(&run_on(&group, &KEEP));
     let free = Ext::run(&group, &["--policy", "headroom"]);
     let pinned = policy()["pinned"].clone();
     drop(free);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use common::ext::{self, Ext, attached, command, fails, status, status_of};
+use common::ext::{self, Ext, attached, command, fails, run_on, status, status_of};
 use common::worker::Worker;
 use common::{Group, MIB, Setting, world};
 
@@ -68,8 +68,7 @@ fn a_second_instance_is_refused_and_the_first_stays() {
     world();
     let group = Group::new("twice");
     let _first = Ext::run(&group, &CLOSED);
-    let path = group.path.to_str().unwrap();
-    let (code, message) = fails(&["run", "--root", path]);
+    let (code, message) = fails(&run_on(&group, &[]));
     assert_eq!(code, 8, "{message}");
     assert!(
         message.contains("attached") && message.contains("status"),
@@ -174,9 +173,8 @@ fn it_keeps_little_memory() {
 fn a_closed_output_ends_it() {
     world();
     let group = Group::new("deaf");
-    let path = group.path.to_str().unwrap();
-    let args = ["run", "--json", "--root", path, "--policy", "headroom"];
-    let mut child = command(&[&args[..], &["--limit-share", "0"]].concat())
+    let args = ["--json", "--policy", "headroom", "--limit-share", "0"];
+    let mut child = command(&run_on(&group, &args))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -323,10 +321,9 @@ fn the_text_log_says_what_and_why_from_attach_to_detach() {
     world();
     let group = Group::new("log");
     group.set("memory.max", "64M");
-    let path = group.path.to_str().unwrap();
     // Without the rules that would answer before the limit does.
     let args = ["--min-memory", "0", "--limit-share", "0"];
-    let mut child = command(&[&["run", "--root", path], &args[..]].concat())
+    let mut child = command(&run_on(&group, &args))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

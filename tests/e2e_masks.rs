@@ -11,6 +11,16 @@ use common::{
     Group, MIB, Setting, Swap, count, count_all, eventually, keyed, max_ptes_none, world,
 };
 
+/// A process of a cgroup that has been found to be small: what comes now is base pages.
+fn small(group: &Group, more: &[&str]) -> (Ext, Worker) {
+    let mut worker = Worker::new(group);
+    worker.fill(MIB);
+    let ext = Ext::run(group, &[&["--policy", "reactive"], more].concat());
+    let line = ext.decision(group, "small");
+    assert!(line["to"].as_str().unwrap().starts_with("4K-on-fault"));
+    (ext, worker)
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn without_a_policy_all_is_as_the_system_says() {
@@ -46,11 +56,7 @@ fn a_calm_large_cgroup_gets_huge_pages_from_every_policy() {
 fn a_small_cgroup_faults_base_pages() {
     world();
     let group = Group::new("small");
-    let mut worker = Worker::new(&group);
-    worker.fill(MIB);
-    let ext = Ext::run(&group, &["--policy", "reactive"]);
-    let line = ext.decision(&group, "small");
-    assert_eq!(line["to"], "4K-on-fault");
+    let (_ext, mut worker) = small(&group, &[]);
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 0);
 }
@@ -87,10 +93,7 @@ fn a_new_cgroup_is_small_for_two_first_faults_at_once() {
 fn a_small_cgroup_may_collapse_by_force() {
     world();
     let group = Group::new("small");
-    let mut worker = Worker::new(&group);
-    worker.fill(MIB);
-    let ext = Ext::run(&group, &["--policy", "reactive"]);
-    ext.decision(&group, "small");
+    let (_ext, mut worker) = small(&group, &[]);
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 0);
     assert_eq!(worker.advise(MADV_COLLAPSE), 0);
@@ -102,10 +105,7 @@ fn a_small_cgroup_may_collapse_by_force() {
 fn a_small_cgroup_is_collapsed_by_khugepaged() {
     world();
     let group = Group::new("small");
-    let mut worker = Worker::new(&group);
-    worker.fill(MIB);
-    let ext = Ext::run(&group, &["--policy", "reactive"]);
-    ext.decision(&group, "small");
+    let (_ext, mut worker) = small(&group, &[]);
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 0);
     let _awake = Setting::khugepaged_awake();
@@ -144,11 +144,8 @@ fn khugepaged_is_bound_in_small_cgroups_unless_it_is_freed() {
 fn growing_out_of_small_takes_effect_at_once() {
     world();
     let group = Group::new("grows");
-    let mut worker = Worker::new(&group);
-    worker.fill(MIB);
     // No scan comes to help within this test.
-    let ext = Ext::run(&group, &["--policy", "reactive", "--window", "10s"]);
-    ext.decision(&group, "small");
+    let (_ext, mut worker) = small(&group, &["--window", "10s"]);
     worker.fill(64 * MIB);
     let huge = worker.huge();
     assert!(
@@ -364,16 +361,12 @@ fn a_cap_leaves_advised_memory_alone_unless_asked_otherwise() {
 #[ignore = "needs the lab's VM"]
 fn forced_collapse_is_left_alone_unless_asked_otherwise() {
     world();
-    let small = ["--policy", "reactive"];
     for (more, errno, huge) in [
         (&[][..], 0, 8 * MIB),
         (&["--bind", "collapse"][..], Errno::EINVAL as u64, 0),
     ] {
         let group = Group::new("forced");
-        let mut worker = Worker::new(&group);
-        worker.fill(MIB);
-        let ext = Ext::run(&group, &[&small[..], more].concat());
-        ext.decision(&group, "small");
+        let (_ext, mut worker) = small(&group, more);
         worker.fill(8 * MIB);
         assert_eq!(worker.huge(), 0);
         assert_eq!(worker.advise(MADV_COLLAPSE), errno, "{more:?}");

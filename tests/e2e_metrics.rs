@@ -15,14 +15,11 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::spawn;
 use std::time::Duration;
 
-use common::ext::{Ext, K64, command, fails, status_of};
+use common::ext::{Ext, K64, command, fails, run_on, status_of};
 use common::own::OwnFile;
-use common::worker::Worker;
+use common::worker::{Busy, Worker};
 use common::{Group, MIB, Swap, eventually, world};
 use nix::sys::signal::Signal;
 
@@ -154,19 +151,12 @@ fn pages_for_prometheus() {
     group.set("memory.high", "16M");
     let mut worker = Worker::new(&group);
     worker.fill(64 * MIB);
-    let over = Arc::new(AtomicBool::new(false));
-    let until = over.clone();
-    let reader = spawn(move || {
-        while !until.load(Ordering::Relaxed) {
-            worker.read();
-        }
-    });
+    let reader = Busy::with(worker, Worker::read);
     eventually("it is under pressure", || {
         std::thread::sleep(Duration::from_secs(1));
         value(&page(), &pressure) == 1
     });
-    over.store(true, Ordering::Relaxed);
-    reader.join().unwrap();
+    reader.stop();
     assert!(pages > 1);
     drop(ext);
 }
@@ -208,9 +198,8 @@ fn no_client_stops_the_daemon() {
 fn a_word_that_is_no_address_is_refused() {
     world();
     let group = Group::new("unserved");
-    let root = group.path.to_str().unwrap();
     for address in ["unix:x", "0", "host:1"] {
-        let (is, message) = fails(&["run", "--root", root, "--metrics", address]);
+        let (is, message) = fails(&run_on(&group, &["--metrics", address]));
         assert_eq!(is, 2, "{address}: {message}");
         assert!(message.contains("--metrics"), "{message}");
     }

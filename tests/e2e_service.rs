@@ -27,9 +27,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use common::ext::{attached, command, status};
+use common::ext::{attached, command, link_id, run_on};
 use common::inject;
-use common::worker::Worker;
+use common::worker::{Worker, bound};
 use common::{Group, MIB, PATIENCE, eventually, world};
 
 const UNIT: &str = include_str!("../packaging/systemd/mthp_ext.service");
@@ -156,10 +156,9 @@ struct Service(Child);
 impl Service {
     fn start(manager: &Manager, group: &Group, out: Stdio) -> Self {
         std::fs::create_dir_all("/run").unwrap();
-        let path = group.path.to_str().unwrap();
-        let args = ["run", "--root", path, "--policy", "headroom"];
-        let metrics = ["--limit-share", "0", "--metrics", METRICS];
-        let mut command = command(&[&args[..], &metrics].concat());
+        let args = ["--policy", "headroom", "--limit-share", "0"];
+        let args = [&args[..], &["--metrics", METRICS]].concat();
+        let mut command = command(&run_on(group, &args));
         manager.starts(&mut command);
         Service(command.stdout(out).spawn().unwrap())
     }
@@ -249,7 +248,7 @@ fn ready_is_when_the_policy_is_in_force_and_stopping_before_it_is_not() {
     let manager = Manager::new();
     let mut service = Service::start(&manager, &group, Stdio::null());
     let ready = manager.next(PATIENCE).unwrap();
-    let link = status()["policies"][0]["link_id"].as_u64().unwrap();
+    let link = link_id();
     let expected = format!("READY=1\nSTATUS=policy headroom attached to /ready (link {link})\n");
     assert_eq!(ready, expected);
     service.signal(Signal::SIGTERM);
@@ -266,8 +265,7 @@ fn ready_is_when_the_policy_is_in_force_and_stopping_before_it_is_not() {
 fn a_manager_that_is_not_there_ends_it() {
     world();
     let group = Group::new("alone");
-    let path = group.path.to_str().unwrap();
-    let mut run = command(&["run", "--root", path, "--policy", "headroom"]);
+    let mut run = command(&run_on(&group, &["--policy", "headroom"]));
     let out = run.env("NOTIFY_SOCKET", "/none").output().unwrap();
     assert_eq!(out.status.code(), Some(1), "{out:?}");
     let said = String::from_utf8(out.stderr).unwrap();
@@ -361,16 +359,15 @@ fn the_units_capabilities_are_enough_and_none_too_many() {
     let line = |line: &'static str| line.strip_prefix("CapabilityBoundingSet=");
     let unit: Vec<&str> = UNIT.lines().find_map(line).unwrap().split(' ').collect();
     let group = Group::new("bounded");
-    let path = group.path.to_str().unwrap();
     let manager = Manager::new();
-    let mut enough = command(&["run", "--root", path]);
+    let mut enough = command(&run_on(&group, &[]));
     manager.starts(&mut enough);
     only(&mut enough, &unit);
     let service = Service(enough.stdout(Stdio::null()).spawn().unwrap());
     assert!(manager.next(PATIENCE).unwrap().starts_with("READY=1\n"));
     drop(service);
     // Nor does libbpf read what modules bring, of which stock kernels have hundreds.
-    let mut traced = command(&["run", "--root", path]);
+    let mut traced = command(&run_on(&group, &[]));
     only(&mut traced, &unit);
     let mut asked = BTreeSet::new();
     let ended = inject::run(traced, |call| {
@@ -382,7 +379,7 @@ fn the_units_capabilities_are_enough_and_none_too_many() {
     assert!(!asked.contains(&u64::from(libbpf_sys::BPF_BTF_GET_FD_BY_ID)));
     for missing in &unit {
         let rest: Vec<&str> = unit.iter().copied().filter(|one| one != missing).collect();
-        let mut less = command(&["run", "--root", path]);
+        let mut less = command(&run_on(&group, &[]));
         only(&mut less, &rest);
         let out = less.output().unwrap();
         assert_eq!(out.status.code(), Some(4), "without {missing}: {out:?}");
@@ -391,19 +388,8 @@ fn the_units_capabilities_are_enough_and_none_too_many() {
 
 /// Small pages only, over a restart.
 fn handed_over(group: &Group) -> Vec<&str> {
-    let path = group.path.to_str().unwrap();
-    let run = ["run", "--root", path, "--policy", "headroom", "--cap", "4K"];
-    [&run[..], &["--on-exit", "hand-over"]].concat()
-}
-
-fn bound(group: &Group) -> bool {
-    let mut worker = Worker::new(group);
-    worker.fill(4 * MIB);
-    worker.huge() == 0
-}
-
-fn link_id() -> u64 {
-    status()["policies"][0]["link_id"].as_u64().unwrap()
+    let args = ["--policy", "headroom", "--cap", "4K"];
+    run_on(group, &[&args[..], &["--on-exit", "hand-over"]].concat())
 }
 
 #[test]

@@ -51,6 +51,16 @@ pub fn status_of(group: &Group) -> Value {
         .clone()
 }
 
+/// The link of the only policy.
+pub fn link_id() -> u64 {
+    status()["policies"][0]["link_id"].as_u64().unwrap()
+}
+
+/// The words of a `run` on a cgroup.
+pub fn run_on<'a>(group: &'a Group, more: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "--root", group.path.to_str().unwrap()], more].concat()
+}
+
 /// Number of attached policies.
 pub fn attached() -> usize {
     status()["policies"].as_array().unwrap().len()
@@ -130,9 +140,7 @@ impl Ext {
 
     /// Starts it on a cgroup and waits until it is attached.
     pub fn run(root: &Group, args: &[&str]) -> Self {
-        let mut all = vec!["run", "--json", "--root", root.path.to_str().unwrap()];
-        all.extend(args);
-        let mut ext = Ext::start(command(&all));
+        let mut ext = Ext::start(command(&[&run_on(root, args)[..], &["--json"]].concat()));
         match ext.next(PATIENCE) {
             Some(first) => {
                 assert_eq!(first["event"], "attached");

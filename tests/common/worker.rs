@@ -5,13 +5,16 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, spawn};
 
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 
-use super::{DISK, Group};
+use super::{DISK, Group, MIB};
 
 const PMD: usize = 2 << 20;
 
@@ -176,6 +179,40 @@ impl Drop for Worker {
         let _ = kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
+}
+
+/// A thread of the test that does the same again and again, until it is stopped.
+pub struct Busy<T> {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Busy<T> {
+    /// Does `once` to `all`.
+    pub fn with(mut all: T, once: impl Fn(&mut T) + Send + 'static) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&over);
+        let thread = spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                once(&mut all);
+            }
+            all
+        });
+        Busy { over, thread }
+    }
+
+    /// What has become of it.
+    pub fn stop(self) -> T {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Does a new process get base pages only?
+pub fn bound(group: &Group) -> bool {
+    let mut worker = Worker::new(group);
+    worker.fill(4 * MIB);
+    worker.huge() == 0
 }
 
 /// Most of a region of this size is in PMD folios.
