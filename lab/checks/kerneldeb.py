@@ -5,9 +5,7 @@ through the disk's boot loader: twice, the second time by the menu that update-g
 import json
 import os
 import shutil
-import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from lab import proc, programs, setup, space
 from lab.bench import run as records
 from lab.bench.cell import Cell
 from lab.bench.execute import NONSENSE
-from lab.checks import systemd, tap
+from lab.checks import systemd
 from lab.checks.result import Suite
 from lab.deb import kernel as packages
 from lab.demo import cells, gates, outcome
@@ -27,7 +25,7 @@ from lab.lock import locked
 from lab.paths import BUILD, REPO, cache
 from lab.vm import accel, disk, qemu
 from lab.vm.disk import Disk
-from lab.vm.verdict import parse_record, splats
+from lab.vm.verdict import parse_record
 
 NAME = "kernel-deb"
 _SUITE = "trixie"
@@ -180,24 +178,8 @@ def _boot(number: int, disc: Disk, directory: Path, mode: qemu.Mode, suite: Suit
     for path in (console, *ports.values()):
         path.touch()
     argv = disk.command(qemu.binary(), disc, console, ports, mode=mode, memory_mib=_MEMORY_MIB)
-    begin, over = time.monotonic(), ""
-    with (directory / f"qemu-{number}.log").open("wb") as log:
-        process = proc.start(argv, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            process.wait(_BOOT_S)
-        except subprocess.TimeoutExpired:
-            over = f"no end after {_BOOT_S:g} s"
-        finally:
-            proc.stop(process)
-    said = ports["output"].read_text(errors="replace")
-    suite.seconds += time.monotonic() - begin
-    suite.logs += [ports["output"], console]
-    before = len(suite.tests)
-    tap.parse(said, suite)
-    if len(suite.tests) == before or over or process.returncode != 0:
-        suite.fail(f"(boot {number})", f"{over or f'QEMU: {process.returncode}'}\n{proc.tail(console)}")
-    if found := splats(console.read_text(errors="replace")):
-        suite.fail(f"(boot {number}: the kernel's log)", "\n".join(found[:20]))
+    log, said = directory / f"qemu-{number}.log", ports["output"]
+    systemd.watch(argv, log, console, said, _BOOT_S, suite, f"boot {number}")
     return ports["results"].read_text(errors="replace")
 
 

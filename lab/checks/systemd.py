@@ -196,6 +196,28 @@ def _image(guest: Guest, out: Path) -> None:
         archive.finish()
 
 
+def watch(argv: list[str], log: Path, console: Path, said: Path, limit_s: float, suite: Suite, who: str) -> None:
+    """Runs a machine until it is off; adds the tests that came through its port `said`, and what is wrong with how it
+    ended, to the suite."""
+    begin, over = time.monotonic(), ""
+    with log.open("wb") as out:
+        process = proc.start(argv, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            over = f"no end after {limit_s:g} s"
+        finally:
+            proc.stop(process)
+    suite.seconds += time.monotonic() - begin
+    suite.logs += [said, console]
+    before = len(suite.tests)
+    tap.parse(said.read_text(errors="replace"), suite)
+    if len(suite.tests) == before or process.returncode != 0:
+        suite.fail(f"({who})", f"{over or f'QEMU: {process.returncode}'}\n{proc.tail(console)}")
+    if found := splats(console.read_text(errors="replace")):
+        suite.fail(f"({who}: the kernel's log)", "\n".join(found[:20]))
+
+
 def run(guest: Guest, kernel: Kernel, mode: Mode) -> Suite:
     """The checks of a guest's script."""
     with locked(f"{guest.name}-guest"):
@@ -216,23 +238,11 @@ def _run(guest: Guest, kernel: Kernel, mode: Mode) -> Suite:
         path.touch()
     append = "transparent_hugepage=always systemd.show_status=0"
     argv = qemu.command(qemu.binary(), kernel.image, files, mode=mode, memory_mib=1536, cpus=2, append=append)
-    begin = time.monotonic()
-    over = ""
-    with (directory / "qemu.log").open("wb") as log:
-        process = proc.start(argv, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            process.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            over = f"no end after {_TIMEOUT_S:g} s"
-        finally:
-            proc.stop(process)
-            files.initramfs.unlink()
-    suite = Suite(f"vm/{guest.name}", seconds=time.monotonic() - begin, logs=[files.ports[_PORT], files.console])
-    tap.parse(files.ports[_PORT].read_text(errors="replace"), suite)
-    if over or process.returncode != 0:
-        suite.fail("(the guest)", f"{over or f'QEMU: {process.returncode}'}\n{proc.tail(files.console)}")
-    if found := splats(files.console.read_text(errors="replace")):
-        suite.fail("(the guest's kernel log)", "\n".join(found[:20]))
+    suite, said = Suite(f"vm/{guest.name}"), files.ports[_PORT]
+    try:
+        watch(argv, directory / "qemu.log", files.console, said, _TIMEOUT_S, suite, "the guest")
+    finally:
+        files.initramfs.unlink()
     suite.settle()
     return suite
 
