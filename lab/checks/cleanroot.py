@@ -49,6 +49,8 @@ def main(suite: str, targets: Sequence[str], as_user: bool, lend: bool = False) 
     kernel that this host has built, rather than a quarter of an hour to build one with the compiler of the root."""
     if suite not in SUITES:
         raise LabError(Exit.USAGE, f"there is no suite {suite!r}; there are: {', '.join(SUITES)}")
+    if lend and set(targets) != {SHORT}:
+        raise LabError(Exit.USAGE, f"only {SHORT} takes a kernel that is lent; the other targets build one")
     if os.geteuid() != 0:
         raise LabError(Exit.PRIVILEGE, "a clean Debian root needs mounts and chroot, so this must run as root.")
     setup.ensure(setup.Need.ROOT)

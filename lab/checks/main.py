@@ -124,7 +124,8 @@ def _vm(report: _Report, rust: list[host.RustTest]) -> tuple[Kernel, str]:
 
 
 def _sample(report: _Report) -> Kernel:
-    """What differs between Debian's releases: Redis, the other programs of the suite, QEMU, the compilers."""
+    """What differs between Debian's releases: Redis, the other programs of the suite, QEMU, and the kernel's compiler
+    unless one was lent."""
     kernel = build.lent() or build.ensure()
     _head("the TLB model, a sample of the demo and of the benchmark suite")
     for check in (tlb.run, demo.run, partial(bench.run, only=_SAMPLE)):

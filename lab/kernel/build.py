@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab import proc, space, terminal
-from lab.errors import Exit, LabError
+from lab.errors import Exit, LabError, of_host
 from lab.kernel import config, source
 from lab.kernel.series import DEFAULT as DEFAULT_SERIES
 from lab.kernel.series import Patch, load_all
@@ -136,7 +136,7 @@ class Kernel:
 
 def _diff(patch: Patch) -> bytes:
     """Without the message, which nothing is built of."""
-    start = re.search(rb"^(diff --git |--- a/)", patch.content, re.MULTILINE)
+    start = re.search(rb"^(diff --git |--- (a/|/dev/null))", patch.content, re.MULTILINE)
     return patch.content[start.start() :] if start else patch.content
 
 
@@ -205,22 +205,22 @@ def _lent(store: Path) -> Path:
 
 
 def lend(kernel: Kernel, store: Path) -> None:
-    """Copies the finished usual kernel to `store`, the cache of a root that has another compiler, for lent() there."""
+    """Copies the finished usual kernel to `store`, the cache of a root that has another compiler, for lent() there.
+    What was lent before goes: the root cannot tell whether it is of the base and the tools that this host has now."""
+    forget_lent(store)
+    space.need(_FINISHED_MIB, store, "a kernel that is lent")
     to = _lent(store)
-    if to.is_dir():
-        return
-    shutil.rmtree(to.parent, ignore_errors=True)
     part = to.with_name(".part")
     try:
         shutil.copytree(kernel.directory, part)
         (part / "base").write_text(kernel.base)
         part.rename(to)
     except OSError as error:
-        raise LabError(Exit.BUILD, f"lending the finished kernel to {store}: {error}") from error
+        raise of_host(error) from error
 
 
 def forget_lent(store: Path) -> None:
-    """Without what lend() left there, the root builds its own."""
+    """Removes what lend() left there: the root builds its own."""
     shutil.rmtree(store / _LENT, ignore_errors=True)
 
 

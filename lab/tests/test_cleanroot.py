@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The clean Debian root, as far as it can be tested without one, and what setup installs for the linters."""
 
+import errno
 import io
 import os
 import subprocess
@@ -121,6 +122,26 @@ class LentKernelTest(unittest.TestCase):
             self.assertIsNone(self._lent())
             build.lend(self.kernel, self.store)
         self.assertIsNone(self._lent(), "one is kept")
+
+    def test_of_another_day_is_replaced(self) -> None:
+        """The key of what was lent knows neither base nor compiler."""
+        build.lend(self.kernel, self.store)
+        self.kernel.image.write_text("of a newer base")
+        build.lend(build.Kernel(self.kernel.directory, "7.3.5-1", self.kernel.tree, self.kernel.objects), self.store)
+        found = self._lent()
+        assert found
+        self.assertEqual((found.image.read_text(), found.base), ("of a newer base", "7.3.5-1"))
+
+    def test_a_full_disk_has_the_code_for_that(self) -> None:
+        full = mock.patch("shutil.copytree", side_effect=OSError(errno.ENOSPC, "full"))
+        with full, self.assertRaises(LabError) as caught:
+            build.lend(self.kernel, self.store)
+        self.assertIs(caught.exception.code, Exit.SPACE)
+
+    def test_is_for_one_target(self) -> None:
+        with self.assertRaises(LabError) as caught:
+            cleanroot.main("trixie", ["demo"], False, lend=True)
+        self.assertIs(caught.exception.code, Exit.USAGE)
 
     def test_can_be_forgotten(self) -> None:
         build.lend(self.kernel, self.store)

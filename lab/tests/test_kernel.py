@@ -47,7 +47,7 @@ class Key(unittest.TestCase):
         self.assertEqual(build.key("7", [Patch("a", b"x")], [], ""), build.key("7", [Patch("b", b"x")], [], ""))
 
     def test_a_message_builds_nothing(self) -> None:
-        for head in (b"diff --git a/f b/f\n", b"--- a/f\n"):
+        for head in (b"diff --git a/f b/f\n", b"--- a/f\n", b"--- /dev/null\n"):
             keys = {
                 build.key("7", [Patch("a", message + b"\n" + head + change)], [], "")
                 for message in (b"one", b"two")

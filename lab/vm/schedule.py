@@ -50,8 +50,9 @@ class Progress:
     def fail(self, label: str, error: LabError) -> None:
         """`label` is done, and failed. A cause is shown once."""
         cause = alike(error.cause, [label])
-        known = cause in self._causes
-        self._causes.add(cause)
+        with self._lock:
+            known = cause in self._causes
+            self._causes.add(cause)
         self.end(label, "failed for the same cause" if known else f"failed: {_without(error.cause, [label])}")
 
     def close(self) -> None:
@@ -185,13 +186,16 @@ class Shared(Generic[C, R]):
 
     def run(self, index: int) -> Finished[R] | None:
         """Runs one; what came out of all of them, if it was the last to end."""
-        with self._lock:
-            begins = not (self._over or self.hopeless)
-        if begins:
-            self._try(index)
-        with self._lock:
-            self._left -= 1
-            return None if self._left else self.finished()
+        try:
+            with self._lock:
+                begins = not (self._over or self.hopeless)
+            if begins:
+                self._try(index)
+        finally:
+            with self._lock:
+                self._left -= 1
+                last = not self._left
+        return self.finished() if last else None
 
     def _try(self, index: int) -> None:
         item = self._items[index]
