@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use nix::errno::Errno;
 use thiserror::Error;
 
 use crate::model::config::XATTR;
@@ -32,10 +33,14 @@ fn remedy(source: &std::io::Error) -> &'static str {
             ". It has just gone, or this system does not have it: repeat it; \
              `mthp_ext support` says what there is."
         }
-        _ => {
-            ". Most likely the kernel has said more (`dmesg`): repeat it, and report it if the \
-             error returns."
+        ErrorKind::ReadOnlyFilesystem => {
+            ". It is on a read-only mount: remount it, or name another place."
         }
+        _ if source.raw_os_error() == Some(Errno::EIO as i32) => {
+            ". The device or the kernel failed: `dmesg` says more. Repeat it once that is mended."
+        }
+        // Whoever made the message knows more than the number says.
+        _ => "",
     }
 }
 

@@ -123,11 +123,34 @@ fn the_configuration_says_what_becomes_of_it() {
     ext.signal(Signal::SIGHUP);
     let refused = ext.expect("refused", |line| line["in_force"] == false);
     let text = refused["text"].as_str().unwrap();
-    assert!(text.contains("another on-exit"), "{text}");
+    assert!(
+        text.contains("another on-exit, hand-over instead of keep"),
+        "{text}"
+    );
     killed(ext);
     assert_eq!(policy()["pinned"], true);
     self::detach();
     nothing_left();
+    // What the command line has said stays said: another word of the file changes nothing.
+    let ext = Ext::run(&group, &detach);
+    file.write(format!("on-exit = 'keep'\n{}", own::OPEN));
+    ext.signal(Signal::SIGHUP);
+    ext.expect("taken over", |line| line["in_force"] == true);
+    drop(ext);
+    nothing_left();
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_dry_run_is_not_kept() {
+    world();
+    let group = Group::new("dry");
+    let file = OwnFile::new("config.toml", format!("on-exit = 'keep'\n{}", own::OPEN));
+    let dry = ["--config", file.path(), "--dry-run"];
+    for _ in 0..2 {
+        killed(Ext::run(&group, &dry));
+        nothing_left();
+    }
 }
 
 #[test]

@@ -381,7 +381,7 @@ def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> S
     return suite
 
 
-_LONG = ("kernel/mthp_psi", "vm/e2e_pressure", "vm/e2e_drill", "vm/e2e_unread")
+_LONG = ("kernel/mthp_psi", "vm/e2e_keep", "vm/e2e_pressure", "vm/e2e_drill", "vm/e2e_unread")
 """Runs of a minute and more: they start first, so that at the end none has the machine for itself."""
 
 

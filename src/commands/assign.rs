@@ -16,7 +16,7 @@ use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::process;
 use crate::kernel::xattr::{self, Xattr};
 use crate::model::abi::{Bind, Load, PROFILES, Tunables};
-use crate::model::config::{ON_EXIT, Problem, XATTR};
+use crate::model::config::{ON_EXIT, OnExit, Problem, XATTR};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
@@ -43,6 +43,8 @@ pub struct Assigner {
     sizes: Sizes,
     root: Cgroup,
     takes_back: u32,
+    /// What the command line says.
+    on_exit: Option<OnExit>,
     plan: Plan,
     profiles: Profiles,
     /// Ids of the root's profile, then of each override's.
@@ -86,7 +88,7 @@ impl Assigner {
         sizes: &Sizes,
         root: &Cgroup,
         (plan, problems): (Plan, Vec<Problem>),
-        (takes_back, scans): (bool, bool),
+        ((takes_back, scans), on_exit): ((bool, bool), Option<OnExit>),
     ) -> Result<Self> {
         let all = wanted(&plan, takes_back.into());
         let mut profiles = Profiles::new(&all[0], process::moment());
@@ -98,6 +100,7 @@ impl Assigner {
             sizes: *sizes,
             root: root.clone(),
             takes_back: takes_back.into(),
+            on_exit,
             rules: Rule::ALL.into_iter().filter(possible).collect(),
             bind: all.iter().fold(0, |bind, one| bind | one.bind.0),
             plan,
@@ -365,9 +368,18 @@ impl Assigner {
         if plan.tunables.window_ns != self.plan.tunables.window_ns {
             return Err(refused("it has another window"));
         }
-        let on_exit = |plan: &Plan| plan.on_exit.as_ref().map(|(on_exit, _)| *on_exit);
-        if on_exit(&plan) != on_exit(&self.plan) {
-            return Err(refused(&format!("it has another {ON_EXIT}")));
+        let (now, then) = (self.plan.on_exit(self.on_exit), plan.on_exit(self.on_exit));
+        if now != then {
+            let place = plan
+                .on_exit
+                .as_ref()
+                .map(|(_, place)| format!(" ({place})"));
+            return Err(refused(&format!(
+                "it has another {ON_EXIT}, {} instead of {}{}",
+                then.name(),
+                now.name(),
+                place.unwrap_or_default()
+            )));
         }
         if all.iter().any(|one| one.rules & !self.rules.0 != 0) {
             return Err(refused(

@@ -642,14 +642,6 @@ impl RunArgs {
         Ok(self.config.clone().or(there.then(|| usual.to_owned())))
     }
 
-    /// What becomes of the policy in the end, where a configuration says `configured`.  Units give
-    /// `hand-over` on behalf of every configuration, so one that says something else comes first.
-    pub fn on_exit(&self, configured: Option<OnExit>) -> OnExit {
-        let given = self.on_exit;
-        let first = given.filter(|given| *given != OnExit::HandOver);
-        first.or(configured).or(given).unwrap_or_default()
-    }
-
     fn values(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
         let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.directory)?;
         let tunables = options::tunables(&policy, &self.given.values, sizes);
@@ -748,7 +740,8 @@ mod tests {
 
     #[test]
     fn the_end_that_a_unit_gives_is_the_last_word_of_nobody() {
-        let end = |args: &[&str], configured| parsed(args).unwrap().on_exit(configured);
+        let end =
+            |args: &[&str], configured| OnExit::chosen(parsed(args).unwrap().on_exit, configured);
         let (keep, detach) = (Some(OnExit::Keep), Some(OnExit::Detach));
         assert_eq!(end(&[], None), OnExit::Detach);
         assert_eq!(end(&[], keep), OnExit::Keep);

@@ -125,8 +125,10 @@ pub fn main(args: &RunArgs) -> Result<()> {
         made.map_err(|problems| config::unusable(file, &problems))
     };
     let planned = configuration.as_ref().map(plan).transpose()?;
-    let configured_end = planned.as_ref().and_then(|(plan, _)| plan.on_exit.as_ref());
-    let on_exit = args.on_exit(configured_end.map(|(on_exit, _)| *on_exit));
+    let on_exit = match &planned {
+        Some((plan, _)) => plan.on_exit(args.on_exit),
+        None => args.on_exit.unwrap_or_default(),
+    };
     let (policy, mut tunables) = match &planned {
         Some((plan, problems)) => {
             // `run` leaves out what has a mistake, and says so.
@@ -165,7 +167,14 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let mut assigner = match configuration.zip(planned) {
         Some((file, planned)) => {
             let can = (carrier.takes_back(), psi);
-            let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, can)?;
+            let assigner = Assigner::new(
+                file,
+                &args.directory,
+                &sizes,
+                &root,
+                planned,
+                (can, args.on_exit),
+            )?;
             scans = psi || assigner.needs_scan();
             Some(assigner)
         }
@@ -215,7 +224,11 @@ pub fn main(args: &RunArgs) -> Result<()> {
         dry_run: args.dry_run.into(),
         ..load
     };
-    let keep = on_exit == OnExit::Keep;
+    // The next start would refuse to end what a dry run has left.
+    let keep = on_exit == OnExit::Keep && !args.dry_run;
+    if on_exit == OnExit::Keep && args.dry_run {
+        eprintln!("mthp_ext: a dry run is not kept: it ends with this daemon");
+    }
     // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.  Before
     // cgroups are looked at: who writes an override from now on, asks.
     let requests = Requests::listen(&root);
@@ -232,7 +245,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let assign = assign.as_mut().map(|assign| assign as Assigns<'_>);
     let loaded = Loaded::attach(programs, (&load, &profiles), assign, &carrier, &root, stay)?;
     let requests = requests
-        .inspect_err(|e| eprintln!("mthp_ext: {e}; `mthp_ext reload` will not find this daemon"))
+        .inspect_err(|e| eprintln!("mthp_ext: `mthp_ext reload` will not find this daemon: {e}"))
         .ok();
     let assigner = assigner.map(RefCell::new);
     drop(carrier);

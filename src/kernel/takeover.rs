@@ -136,8 +136,8 @@ impl Before {
     pub fn pin_or_warn(&self) {
         if let Err(error) = self.pin() {
             eprintln!(
-                "mthp_ext: {error}; the policy is in force, but what is there of it once this daemon has ended \
-                 is out of date"
+                "mthp_ext: the policy is in force, but what is there of it once this daemon has ended is out \
+                 of date: {error}"
             );
         }
     }
@@ -151,7 +151,7 @@ impl Before {
         }
         let error = place.remove().err()?;
         eprintln!(
-            "mthp_ext: {error}; until they are gone, the policy outlives this daemon if it is killed"
+            "mthp_ext: until they are gone, pins let the policy outlive this daemon if it is killed: {error}"
         );
         Some(place)
     }

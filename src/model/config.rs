@@ -47,6 +47,13 @@ impl OnExit {
         }
     }
 
+    /// What holds of what the command line says and a configuration.  Units give `hand-over` on
+    /// behalf of every configuration, so one that says something else comes first.
+    pub fn chosen(given: Option<Self>, configured: Option<Self>) -> Self {
+        let first = given.filter(|given| *given != OnExit::HandOver);
+        first.or(configured).or(given).unwrap_or_default()
+    }
+
     /// The one of this name.
     fn named(name: &str) -> Option<Self> {
         let mut all = Self::value_variants().iter().copied();

@@ -104,6 +104,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What becomes of the policy in the end, where the command line says `given`.
+    pub fn on_exit(&self, given: Option<OnExit>) -> OnExit {
+        OnExit::chosen(given, self.on_exit.as_ref().map(|(on_exit, _)| *on_exit))
+    }
+
     /// The override of a cgroup, by its path below the mount, which does not begin with a slash.
     /// The last one that matches.
     pub fn index_of(&self, path: impl AsRef<Path>) -> Option<usize> {
