@@ -85,5 +85,5 @@ def _published(table: Table) -> list[str]:
     return [
         "## The proposal's published figures beside ours\n\n" + "\n".join(grid(rows)),
         "Ratio of ratios: (our reactive / our never) / (their policy / their never); 1 where emulation shows what "
-        'their hardware (Ryzen 9 9950X) showed. "Ours by never": our `always` does not finish.',
+        'their hardware (Ryzen 9 9950X) showed. "Ours by never": our `always` was not run, or did not finish.',
     ]

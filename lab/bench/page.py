@@ -143,7 +143,8 @@ def _published(table: Table) -> str:
         f"<section><h2>The proposal's published figures beside ours</h2>{_plain(rows)}"
         "<p class='note'>Theirs: a Ryzen 9 9950X with 32 GB and zram. "
         "Ours under the classic LRU. Ratio of ratios: (our reactive / our never) / (their policy / their never); "
-        '1 where emulation shows what their hardware showed. "Ours by never": our always does not finish.</p>'
+        '1 where emulation shows what their hardware showed. "Ours by never": our always was not run, or did not '
+        "finish.</p>"
         "</section>"
     )
 
