@@ -148,9 +148,10 @@ class _Builder:
         bpftool = self._bpftool()
         tools = self.kernel.tree / "tools"
         script = (
-            'set -e; "$1" btf dump file "$2" format c > "$3/vmlinux.h"; for name in $7; do '
+            'set -e; "$1" btf dump file "$2" format c > "$3/vmlinux.h"; '
             "dirs=$(clang-19 -v -E - </dev/null 2>&1 | "
             r"sed -n '/<...> search starts here:/,/End of search list./{ s| \(/.*\)|-idirafter \1|p }'); "
+            "for name in $7; do "
             "clang-19 -g -O2 -Wall -Werror --target=bpf -mcpu=v3 -std=gnu11 -fno-strict-aliasing -fms-extensions "
             "-Wno-microsoft-anon-tag -Wno-compare-distinct-pointer-types -D__TARGET_ARCH_x86 "
             '-I"$3" -I"$4" -I"$5" -I"$6" $dirs -c "$5/progs/$name.c" '

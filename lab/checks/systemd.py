@@ -212,7 +212,7 @@ def watch(argv: list[str], log: Path, console: Path, said: Path, limit_s: float,
     suite.logs += [said, console]
     before = len(suite.tests)
     tap.parse(said.read_text(errors="replace"), suite)
-    if len(suite.tests) == before or process.returncode != 0:
+    if len(suite.tests) == before or over or process.returncode != 0:
         suite.fail(f"({who})", f"{over or f'QEMU: {process.returncode}'}\n{proc.tail(console)}")
     if found := splats(console.read_text(errors="replace")):
         suite.fail(f"({who}: the kernel's log)", "\n".join(found[:20]))
