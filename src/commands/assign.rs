@@ -88,7 +88,7 @@ impl Assigner {
         sizes: &Sizes,
         root: &Cgroup,
         (plan, problems): (Plan, Vec<Problem>),
-        ((takes_back, scans), on_exit): ((bool, bool), Option<OnExit>),
+        (takes_back, scans, on_exit): (bool, bool, Option<OnExit>),
     ) -> Result<Self> {
         let all = wanted(&plan, takes_back.into());
         let mut profiles = Profiles::new(&all[0], process::moment());

@@ -166,15 +166,8 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let psi = psi::available(&pressure_file);
     let mut assigner = match configuration.zip(planned) {
         Some((file, planned)) => {
-            let can = (carrier.takes_back(), psi);
-            let assigner = Assigner::new(
-                file,
-                &args.directory,
-                &sizes,
-                &root,
-                planned,
-                (can, args.on_exit),
-            )?;
+            let here = (carrier.takes_back(), psi, args.on_exit);
+            let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, here)?;
             scans = psi || assigner.needs_scan();
             Some(assigner)
         }

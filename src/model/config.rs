@@ -56,8 +56,7 @@ impl OnExit {
 
     /// The one of this name.
     fn named(name: &str) -> Option<Self> {
-        let mut all = Self::value_variants().iter().copied();
-        all.find(|one| one.name() == name)
+        <Self as ValueEnum>::from_str(name, false).ok()
     }
 }
 
@@ -355,16 +354,15 @@ impl Reader<'_> {
                     "policy must be a text: the name of a policy, its file, or \"off\"".to_owned(),
                     Spoils::All,
                 ),
-                (Some(ON_EXIT), DeValue::String(name)) if OnExit::named(name).is_some() => {
-                    let on_exit = OnExit::named(name).unwrap_or_default();
-                    self.config.on_exit = Some((on_exit, self.place(at)));
-                }
-                (Some(ON_EXIT), _) => {
-                    let all = OnExit::value_variants().iter().map(|one| one.name());
-                    let all: Vec<String> = all.map(|name| format!("\"{name}\"")).collect();
-                    let what = format!("{ON_EXIT} must be one of {}", all.join(", "));
-                    self.wrong(at, what, Spoils::All);
-                }
+                (Some(ON_EXIT), value) => match value.as_str().and_then(OnExit::named) {
+                    Some(on_exit) => self.config.on_exit = Some((on_exit, self.place(at))),
+                    None => {
+                        let all = OnExit::value_variants().iter().map(|one| one.name());
+                        let all: Vec<String> = all.map(|name| format!("\"{name}\"")).collect();
+                        let what = format!("{ON_EXIT} must be one of {}", all.join(", "));
+                        self.wrong(at, what, Spoils::All);
+                    }
+                },
                 (Some("policies"), DeValue::Table(policies)) => {
                     for (name, at, value) in in_order(policies) {
                         self.own(name, at, value);
