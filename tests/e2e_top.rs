@@ -17,8 +17,7 @@ use std::time::Instant;
 
 use common::ext::{Ext, K64, command, fails};
 use common::worker::Worker;
-use common::{Group, MIB, PATIENCE, world};
-use nix::pty::{Winsize, openpty};
+use common::{Group, MIB, PATIENCE, terminal, world};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::tcgetattr;
 use nix::unistd::Pid;
@@ -35,13 +34,7 @@ struct Top {
 
 impl Top {
     fn start() -> Self {
-        let size = Winsize {
-            ws_row: 24,
-            ws_col: 80,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        let pty = openpty(Some(&size), None).unwrap();
+        let pty = terminal();
         let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
         let child = command(&["top", "--interval", "200ms"])
             .stdin(end(&pty.slave))

@@ -10,11 +10,12 @@ use std::process::Command;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::pty::{Winsize, openpty};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
+
+use super::terminal;
 
 /// Times that the loop of `run` may wait before it has to be over.
 const WAITS: u32 = 100;
@@ -144,13 +145,7 @@ pub fn run(mut command: Command, fail: impl FnMut(&Call) -> Option<Errno>) -> En
 
 /// The same on a terminal, which gets all but what is on standard error.
 pub fn on_terminal(mut command: Command, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
-    let size = Winsize {
-        ws_row: 24,
-        ws_col: 80,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    let pty = openpty(Some(&size), None).unwrap();
+    let pty = terminal();
     let said = tempfile::tempfile().unwrap();
     command.stdin(pty.slave.try_clone().unwrap());
     command.stdout(pty.slave);

@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use nix::pty::{OpenptyResult, Winsize, openpty};
+
 pub const MIB: u64 = 1 << 20;
 
 /// Emulated guests are slow; a test waits this long before it gives up.
@@ -33,6 +35,17 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// A terminal of 80 by 24.
+pub fn terminal() -> OpenptyResult {
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    openpty(Some(&size), None).unwrap()
+}
 
 /// Brings the guest into the state every test begins with: all sizes allowed,
 /// and a khugepaged that sleeps unless a test wakes it.
