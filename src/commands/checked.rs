@@ -58,15 +58,11 @@ pub fn main(what: &Source, tunables: &Tunables, tunable: bool, json: bool) -> Re
 mod tests {
     use super::*;
     use crate::model::options;
-    use crate::model::orders::Sizes;
+    use crate::model::orders::X86;
 
     #[test]
     fn it_says_what_would_be_attached() {
-        let x86 = Sizes {
-            orders: 0x3fc,
-            page_shift: 12,
-        };
-        let tunables = options::defaults(&x86).unwrap();
+        let tunables = options::defaults(&X86).unwrap();
         let what = Source {
             policy: Some("web".to_owned()),
             file: Some("/e/web.toml".into()),

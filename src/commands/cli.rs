@@ -658,12 +658,8 @@ impl RunArgs {
 mod tests {
     use super::*;
     use crate::model::options::OPTIONS;
+    use crate::model::orders::X86;
     use clap::CommandFactory;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
 
     /// An empty directory, not that of the machine.
     fn nowhere() -> (tempfile::TempDir, Directory) {

@@ -403,11 +403,7 @@ pub fn unusable(file: &Path, problems: &[Problem]) -> Error {
 mod tests {
     use super::*;
     use crate::model::config::KEYS;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
+    use crate::model::orders::X86;
 
     /// A configuration with drop-ins, and no policies of the machine's.
     struct Files {

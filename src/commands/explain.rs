@@ -304,7 +304,8 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
 mod tests {
     use super::*;
     use crate::model::abi::RuleNumber;
-    use crate::output::cgroups::tests::{X86, verdict};
+    use crate::model::orders::X86;
+    use crate::output::cgroups::tests::verdict;
     use crate::output::policies;
 
     /// A cgroup with little room, by one policy that can be read and one that cannot.

@@ -148,7 +148,8 @@ pub fn main(args: &StatusArgs) -> Result<()> {
 mod tests {
     use super::*;
     use crate::model::abi::RuleNumber;
-    use crate::output::cgroups::tests::{X86, verdict};
+    use crate::model::orders::X86;
+    use crate::output::cgroups::tests::verdict;
     use crate::output::policies::tests::line;
 
     /// One errno hides nothing: all is printed, and the end is that of a failure.

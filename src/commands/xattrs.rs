@@ -271,13 +271,9 @@ mod tests {
     use super::*;
     use crate::model::abi::{self, NO_CAP};
     use crate::model::config::Config;
+    use crate::model::orders::X86;
     use crate::model::reason::Reason;
     use crate::model::rule::{Rule, Rules};
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
 
     /// A configuration, and cgroups that need not be there.
     struct World {

@@ -88,11 +88,7 @@ impl BySize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
+    use crate::model::orders::X86;
 
     #[test]
     fn counts_of_policies_are_added_size_by_size() {

@@ -634,11 +634,7 @@ fn with_every_rule() -> Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
+    use crate::model::orders::X86;
 
     fn parse(name: &str, text: &str) -> Result<Value, String> {
         Opt::named(name).unwrap().parse(text)

@@ -96,14 +96,16 @@ impl Sizes {
     }
 }
 
+/// Those of x86-64.
+#[cfg(test)]
+pub const X86: Sizes = Sizes {
+    orders: 0x3fc,
+    page_shift: 12,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
 
     #[test]
     fn masks_have_names() {

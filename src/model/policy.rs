@@ -255,12 +255,7 @@ fn another(option: &Opt, value: &Spanned<DeValue<'_>>) -> Misplaced {
 mod tests {
     use super::*;
     use crate::model::options;
-    use crate::model::orders::Sizes;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
+    use crate::model::orders::X86;
 
     fn built_in(name: &str) -> Policy {
         Policy::built_in(name).unwrap().unwrap()

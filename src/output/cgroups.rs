@@ -351,12 +351,7 @@ pub mod tests {
     use super::*;
     use crate::model::abi::{Decision, Record, RuleNumber};
     use crate::model::options;
-
-    /// Sizes of x86.
-    pub const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
+    use crate::model::orders::X86;
 
     /// Forced collapse is free.
     pub fn verdict(fault: u64, later: u64, rule: RuleNumber) -> Verdict {

@@ -356,12 +356,8 @@ mod tests {
     use super::*;
     use crate::model::abi::{Decision as Decided, Record, RuleNumber};
     use crate::model::options;
+    use crate::model::orders::X86;
     use crate::model::reason::Reason;
-
-    const X86: Sizes = Sizes {
-        orders: 0x3fc,
-        page_shift: 12,
-    };
 
     fn event() -> Event {
         let mut now = Record {

@@ -267,6 +267,7 @@ mod tests {
     use super::*;
     use crate::model::abi::Decision;
     use crate::model::metrics::METRICS;
+    use crate::model::orders::X86;
     use crate::model::shown::tests::HOSTILE;
 
     /// A sample: name, labels, value.
@@ -296,10 +297,7 @@ mod tests {
                 config_left_out: 7,
             },
             root: "/".to_owned(),
-            sizes: Sizes {
-                orders: 0x3fc,
-                page_shift: 12,
-            },
+            sizes: X86,
             counts: Counts {
                 scans: 3,
                 scan_ns: 1_500_000_000,

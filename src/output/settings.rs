@@ -100,16 +100,12 @@ fn binds(tunables: &Tunables, what: Bind) -> bool {
 mod tests {
     use super::*;
     use crate::model::options::{self, Values};
-    use crate::model::orders::Sizes;
+    use crate::model::orders::X86;
     use crate::model::policy::Policy;
     use crate::model::rule::Rule;
 
     fn tunables() -> Tunables {
-        let x86 = Sizes {
-            orders: 0x3fc,
-            page_shift: 12,
-        };
-        options::defaults(&x86).unwrap()
+        options::defaults(&X86).unwrap()
     }
 
     fn printed(tunables: &Tunables) -> String {
@@ -203,11 +199,7 @@ mod tests {
                 rules: Rule::ALL.into_iter().collect(),
                 ..Policy::default()
             };
-            let x86 = Sizes {
-                orders: 0x3fc,
-                page_shift: 12,
-            };
-            let all = printed(&options::tunables(&policy, &values, &x86).unwrap());
+            let all = printed(&options::tunables(&policy, &values, &X86).unwrap());
             let (also, sentences): (Vec<_>, Vec<_>) = all
                 .lines()
                 .map(str::to_owned)

@@ -444,8 +444,9 @@ mod tests {
     use super::*;
     use crate::kernel::cgroup::Names;
     use crate::model::abi::RuleNumber;
+    use crate::model::orders::X86;
     use crate::model::rule::Rule;
-    use crate::output::cgroups::tests::{X86, verdict};
+    use crate::output::cgroups::tests::verdict;
 
     /// A cgroup that has asked so often, with so much room.
     fn line(name: &str, asked: u64, room: u64) -> CgroupLine {

@@ -166,14 +166,10 @@ mod tests {
     use super::*;
     use crate::model::abi::{Decision, NO_CAP, RuleNumber};
     use crate::model::options;
-    use crate::model::orders::Sizes;
+    use crate::model::orders::X86;
 
     fn tunables() -> Tunables {
-        let x86 = Sizes {
-            orders: 0x3fc,
-            page_shift: 12,
-        };
-        options::defaults(&x86).unwrap()
+        options::defaults(&X86).unwrap()
     }
 
     fn level() -> Level {
