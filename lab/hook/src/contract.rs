@@ -60,58 +60,29 @@ type Outcome = Result<Done, Failure>;
 /// Its name in the report, and what runs.
 type Test = (&'static str, fn() -> Outcome);
 
-const TESTS: &[Test] = &[
-    (
-        "each_policy_is_asked_about_what_those_above_left",
-        each_policy_is_asked,
-    ),
-    ("an_answer_only_narrows", an_answer_only_narrows),
-    (
-        "what_was_not_offered_is_counted",
-        what_was_not_offered_is_counted,
-    ),
-    ("smaps_is_not_asked", smaps_is_not_asked),
-    ("shared_memory_is_not_asked", shared_memory_is_not_asked),
-    (
-        "what_prctl_forbids_is_not_asked",
-        what_prctl_forbids_is_not_asked,
-    ),
-    ("advice_is_passed", advice_is_passed),
-    ("swap_in_is_told_from_a_fault", swap_in_is_told_from_a_fault),
-    (
-        "a_collapse_is_of_the_cgroup_of_the_mm",
-        a_collapse_is_of_the_cgroup_of_the_mm,
-    ),
-    (
-        "registering_with_khugepaged_is_not_asked",
-        registering_is_not_asked,
-    ),
-    ("a_second_policy_is_refused", a_second_policy_is_refused),
-    (
-        "a_cgroup_without_memory_is_refused",
-        a_cgroup_without_memory_is_refused,
-    ),
-    (
-        "who_may_not_write_the_cgroup_is_refused",
-        who_may_not_write_is_refused,
-    ),
-    (
-        "an_update_is_for_the_same_cgroup",
-        an_update_is_for_the_same_cgroup,
-    ),
-    (
-        "removing_the_cgroup_ends_the_link",
-        removing_the_cgroup_ends_the_link,
-    ),
-    ("a_closed_link_asks_nobody", a_closed_link_asks_nobody),
-    (
-        "ftrace_stays_on_while_attached",
-        ftrace_stays_on_while_attached,
-    ),
-    (
-        "the_hook_goes_with_the_last_link",
-        the_hook_goes_with_the_last_link,
-    ),
+macro_rules! tests {
+    ($($name:ident,)*) => { &[$((stringify!($name), $name)),*] };
+}
+
+const TESTS: &[Test] = tests![
+    each_policy_is_asked_about_what_those_above_left,
+    an_answer_only_narrows,
+    what_was_not_offered_is_counted,
+    smaps_is_not_asked,
+    shared_memory_is_not_asked,
+    what_prctl_forbids_is_not_asked,
+    advice_is_passed,
+    swap_in_is_told_from_a_fault,
+    a_collapse_is_of_the_cgroup_of_the_mm,
+    registering_with_khugepaged_is_not_asked,
+    a_second_policy_is_refused,
+    a_cgroup_without_memory_is_refused,
+    who_may_not_write_the_cgroup_is_refused,
+    an_update_is_for_the_same_cgroup,
+    removing_the_cgroup_ends_the_link,
+    a_closed_link_asks_nobody,
+    ftrace_stays_on_while_attached,
+    the_hook_goes_with_the_last_link,
 ];
 
 /// Runs the one of this name, or all of them.
@@ -209,6 +180,42 @@ fn require(what: &str, is: bool, saw: &impl std::fmt::Debug) -> Result<(), Failu
     }
 }
 
+/// Of calls that there are, each one.
+fn each(what: &str, calls: &[Call], is: impl Fn(&Call) -> bool) -> Result<(), Failure> {
+    require(what, !calls.is_empty() && calls.iter().all(is), &calls)
+}
+
+/// What a system call returned.
+fn done(what: &str, ret: i64) -> Result<(), Failure> {
+    Errno::result(ret)
+        .map(drop)
+        .map_err(|e| Failure::new(what, e))
+}
+
+type Attached = (Group, Recorder, OwnedFd);
+
+/// A cgroup with a policy, until the link is dropped.
+fn attached(kib: &[u32]) -> Result<Attached, Failure> {
+    let group = Group::new()?;
+    sizes(kib)?;
+    let (policy, link) = Recorder::at(&group.0)?;
+    Ok((group, policy, link))
+}
+
+/// The same with this process in it.
+fn entered(kib: &[u32]) -> Result<Attached, Failure> {
+    let it = attached(kib)?;
+    it.0.enter()?;
+    Ok(it)
+}
+
+/// What a policy is asked about 64 KiB of new memory.
+fn of_faults(policy: &Recorder) -> Result<Vec<Call>, Failure> {
+    policy.answer(!0, 0)?;
+    drop(touched(64 * KIB)?);
+    Ok(own(policy.calls()?))
+}
+
 /// Writes to each page of new memory.
 fn touched(bytes: usize) -> Result<Region, Failure> {
     let region = Region::new(bytes)?;
@@ -219,9 +226,7 @@ fn touched(bytes: usize) -> Result<Region, Failure> {
 fn madvise(region: &Region, bytes: usize, advice: i32) -> Result<(), Failure> {
     // SAFETY: a mapping of our own; what is advised keeps its content.
     let ret = unsafe { libc::madvise(region.start().cast(), bytes, advice) };
-    Errno::result(ret)
-        .map(drop)
-        .map_err(|e| Failure::new(format!("madvise {advice}"), e))
+    done(&format!("madvise {advice}"), ret.into())
 }
 
 fn own(calls: Vec<Call>) -> Vec<Call> {
@@ -229,7 +234,7 @@ fn own(calls: Vec<Call>) -> Vec<Call> {
     calls.into_iter().filter(|call| call.pid == pid).collect()
 }
 
-fn each_policy_is_asked() -> Outcome {
+fn each_policy_is_asked_about_what_those_above_left() -> Outcome {
     let above = Group::new()?;
     let below = above.child(true)?;
     sizes(&[64, 128])?;
@@ -247,37 +252,18 @@ fn each_policy_is_asked() -> Outcome {
         of_parent.iter().any(full),
         &of_parent,
     )?;
-    require("the one below is asked", !of_child.is_empty(), &of_child)?;
-    let left = |call: &Call| call.orders == KIB_64 && call.reason == FAULT;
-    require(
-        "it is offered what is left",
-        of_child.iter().all(left),
-        &of_child,
-    )?;
-    let names = |calls: &[Call], attached| {
-        calls
-            .iter()
-            .all(|call| (call.cgrp, call.attached) == (ids.1, attached))
-    };
-    require(
-        "cgroups of the call",
-        names(&of_parent, ids.0),
-        &(ids, &of_parent),
-    )?;
-    require(
-        "cgroups of the call",
-        names(&of_child, ids.1),
-        &(ids, &of_child),
-    )?;
+    let left = |call: &Call| (call.orders, call.reason) == (KIB_64, FAULT);
+    each("the one below is offered what is left", &of_child, left)?;
+    for (calls, attached) in [(&of_parent, ids.0), (&of_child, ids.1)] {
+        let names = |call: &Call| (call.cgrp, call.attached) == (ids.1, attached);
+        each(&format!("cgroups of the call, of {ids:?}"), calls, names)?;
+    }
     Ok(Done::Passed)
 }
 
 fn an_answer_only_narrows() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[64])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
+    let (_group, policy, _link) = entered(&[64])?;
     policy.answer(KIB_64, 0x1e0)?;
-    group.enter()?;
     let before = (knobs::large_faults(64)?, knobs::large_faults(128)?);
     let _region = touched(PMD)?;
     leave()?;
@@ -295,12 +281,9 @@ fn what_was_not_offered_is_counted() -> Outcome {
     if !carrier::by_module() {
         return Ok(Done::Skipped("the kernel counts it elsewhere"));
     }
-    let group = Group::new()?;
-    sizes(&[64])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
-    group.enter()?;
+    let (_group, policy, _link) = entered(&[64])?;
     let before = number(DROPPED)?;
-    drop(touched(64 * KIB)?);
+    of_faults(&policy)?;
     let between = number(DROPPED)?;
     require("not counted", between == before, &(before, between))?;
     policy.answer(KIB_64, 0x1e0)?;
@@ -311,17 +294,13 @@ fn what_was_not_offered_is_counted() -> Outcome {
 }
 
 fn smaps_is_not_asked() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
+    let (_group, policy, _link) = entered(&[])?;
     policy.answer(0, 0)?;
-    group.enter()?;
     let region = touched(PMD)?;
     policy.answer(0, 0)?;
     let text = read("/proc/self/smaps")?;
     let calls = own(policy.calls()?);
     let start = format!("{:x}-", region.map_start());
-    leave()?;
     // Reading takes memory, too.
     let asked = calls.iter().filter(|call| call.reason != FAULT).count();
     require("asked for nothing else than faults", asked == 0, &calls)?;
@@ -339,10 +318,7 @@ fn smaps_is_not_asked() -> Outcome {
 
 fn shared_memory_is_not_asked() -> Outcome {
     let shmem = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    let group = Group::new()?;
-    sizes(&[64])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
-    group.enter()?;
+    let (_group, policy, _link) = entered(&[64])?;
     write(shmem, "always")?;
     policy.answer(!0, 0)?;
     // SAFETY: a new mapping, at an address that the kernel chooses; written to inside.
@@ -366,78 +342,48 @@ fn shared_memory_is_not_asked() -> Outcome {
         unsafe { libc::munmap(map, 2 * PMD) };
     }
     write(shmem, "never")?;
-    leave()?;
     require("it was mapped", map != libc::MAP_FAILED, &Errno::last())?;
     require("nobody is asked", calls.is_empty(), &calls)?;
     Ok(Done::Passed)
 }
 
 fn what_prctl_forbids_is_not_asked() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[64])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
-    group.enter()?;
+    let (_group, policy, _link) = entered(&[64])?;
     let disable = |on: libc::c_ulong| {
         // SAFETY: takes numbers.
         let ret = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, 0, 0, 0) };
-        Errno::result(ret)
-            .map(drop)
-            .map_err(|e| Failure::new("prctl", e))
+        done("prctl", ret.into())
     };
     disable(1)?;
-    policy.answer(!0, 0)?;
-    drop(touched(64 * KIB)?);
-    let calls = own(policy.calls()?);
+    let calls = of_faults(&policy)?;
     disable(0)?;
-    leave()?;
     require("nobody is asked", calls.is_empty(), &calls)?;
     Ok(Done::Passed)
 }
 
 fn advice_is_passed() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[64])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
-    group.enter()?;
-    policy.answer(!0, 0)?;
-    drop(touched(64 * KIB)?);
-    let plain = own(policy.calls()?);
+    let (_group, policy, _link) = entered(&[64])?;
+    let plain = of_faults(&policy)?;
     let region = Region::new(PMD)?;
     madvise(&region, PMD, libc::MADV_HUGEPAGE)?;
     policy.answer(!0, 0)?;
     region.touch(0);
     let advised = own(policy.calls()?);
-    leave()?;
-    let flags =
-        |calls: &[Call], wanted| !calls.is_empty() && calls.iter().all(|call| call.flags == wanted);
-    require("without advice", flags(&plain, 0), &plain)?;
-    require("with advice", flags(&advised, ADVISED), &advised)?;
+    each("without advice", &plain, |call| call.flags == 0)?;
+    each("with advice", &advised, |call| call.flags == ADVISED)?;
     Ok(Done::Passed)
 }
 
 fn swap_in_is_told_from_a_fault() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[64])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
+    let (_group, policy, _link) = entered(&[64])?;
     policy.answer(0, 0)?;
-    group.enter()?;
     let region = touched(PMD)?;
     madvise(&region, PMD, libc::MADV_PAGEOUT)?;
     policy.answer(0, 0)?;
     (0..PMD).step_by(64 * KIB).for_each(|at| region.touch(at));
     let calls = own(policy.calls()?);
-    leave()?;
-    let swapped = |call: &&Call| call.reason == SWAPIN;
-    require(
-        "swap-in asks",
-        calls.iter().filter(swapped).count() > 8,
-        &calls,
-    )?;
-    require(
-        "and nothing else",
-        calls.iter().all(|call| swapped(&call)),
-        &calls,
-    )?;
+    require("asked more than once", calls.len() > 8, &calls)?;
+    each("by swap-in alone", &calls, |call| call.reason == SWAPIN)?;
     Ok(Done::Passed)
 }
 
@@ -478,9 +424,9 @@ impl Tenant {
             iov_len: PMD,
         };
         // SAFETY: takes a pid; the descriptor is closed by the owner made here.
-        let done = unsafe {
+        let ret = unsafe {
             let pidfd = libc::syscall(libc::SYS_pidfd_open, self.child.id(), 0);
-            let done = libc::syscall(
+            let ret = libc::syscall(
                 libc::SYS_process_madvise,
                 pidfd,
                 &raw const vec,
@@ -489,11 +435,9 @@ impl Tenant {
                 0,
             );
             libc::close(pidfd as i32);
-            done
+            ret
         };
-        Errno::result(done)
-            .map(drop)
-            .map_err(|e| Failure::new("collapse the tenant's memory", e))
+        done("collapse the tenant's memory", ret)
     }
 }
 
@@ -525,9 +469,7 @@ pub fn tenant(group: &str) -> Result<(), Failure> {
 
 /// Whoever asks for it: this process is elsewhere.
 fn a_collapse_is_of_the_cgroup_of_the_mm() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
+    let (group, policy, _link) = attached(&[])?;
     policy.answer(0, 0)?;
     let tenant = Tenant::new(&group)?;
     let refused = tenant.collapse();
@@ -535,11 +477,7 @@ fn a_collapse_is_of_the_cgroup_of_the_mm() -> Outcome {
     let id = group.id()?;
     let as_expected =
         |call: &Call| (call.reason, call.cgrp, call.orders) == (COLLAPSE, id, PMD_ORDERS);
-    require(
-        "it is asked",
-        !calls.is_empty() && calls.iter().all(as_expected),
-        &calls,
-    )?;
+    each("it is asked", &calls, as_expected)?;
     require("and its answer binds", refused.is_err(), &refused)?;
     policy.answer(!0, 0)?;
     tenant.collapse()?;
@@ -547,10 +485,8 @@ fn a_collapse_is_of_the_cgroup_of_the_mm() -> Outcome {
 }
 
 /// It is for good, so a policy that refuses for the moment has no say; khugepaged asks it later.
-fn registering_is_not_asked() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[])?;
-    let (policy, _link) = Recorder::at(&group.0)?;
+fn registering_with_khugepaged_is_not_asked() -> Outcome {
+    let (group, policy, _link) = attached(&[])?;
     policy.answer(0, 0)?;
     let tenant = Tenant::new(&group)?;
     let pid = u64::from(tenant.child.id());
@@ -616,7 +552,7 @@ fn a_cgroup_without_memory_is_refused() -> Outcome {
 }
 
 /// The right is shown by an open cgroup.procs.
-fn who_may_not_write_is_refused() -> Outcome {
+fn who_may_not_write_the_cgroup_is_refused() -> Outcome {
     if !carrier::by_module() {
         return Ok(Done::Skipped("the kernel looks at the cgroup itself"));
     }
@@ -672,9 +608,8 @@ fn an_update_is_for_the_same_cgroup() -> Outcome {
     require("updated", updated.is_none(), &updated)?;
     first.answer(!0, 0)?;
     group.enter()?;
-    drop(touched(64 * KIB)?);
-    leave()?;
-    let (old, new) = (first.calls()?, own(second.calls()?));
+    let new = of_faults(&second)?;
+    let old = first.calls()?;
     require("the old one is not asked", old.is_empty(), &old)?;
     require("the new one is", !new.is_empty(), &new)?;
     Ok(Done::Passed)
@@ -688,7 +623,7 @@ fn hung_up(link: &OwnedFd, timeout: Duration) -> Result<bool, Failure> {
     };
     // SAFETY: one descriptor, that lives through the call.
     let ret = unsafe { libc::poll(&raw mut poll, 1, timeout.as_millis() as i32) };
-    Errno::result(ret).map_err(|e| Failure::new("poll a link", e))?;
+    done("poll a link", ret.into())?;
     Ok(poll.revents & libc::POLLHUP != 0)
 }
 
@@ -706,18 +641,11 @@ fn removing_the_cgroup_ends_the_link() -> Outcome {
 }
 
 fn a_closed_link_asks_nobody() -> Outcome {
-    let group = Group::new()?;
-    sizes(&[64])?;
-    let (policy, link) = Recorder::at(&group.0)?;
-    group.enter()?;
-    drop(touched(64 * KIB)?);
-    let attached = own(policy.calls()?);
+    let (_group, policy, link) = entered(&[64])?;
+    let before = of_faults(&policy)?;
     drop(link);
-    policy.answer(!0, 0)?;
-    drop(touched(64 * KIB)?);
-    let closed = own(policy.calls()?);
-    leave()?;
-    require("asked while attached", !attached.is_empty(), &attached)?;
+    let closed = of_faults(&policy)?;
+    require("asked while attached", !before.is_empty(), &before)?;
     require("not asked any more", closed.is_empty(), &closed)?;
     Ok(Done::Passed)
 }
