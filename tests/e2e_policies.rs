@@ -231,7 +231,7 @@ fn a_check_attaches_nothing() {
     let text = String::from_utf8(out.stdout).unwrap();
     assert_eq!(
         text,
-        "policy fixed: nothing is attached\n  cap:       at most 64K\n"
+        "policy fixed: nothing is attached\n  on-exit: detach (default)\n  cap:       at most 64K\n"
     );
     let out = output(&[&args[..], &["--json"]].concat());
     let answer: serde_json::Value = common::schema::answer("run-check", &out.stdout);

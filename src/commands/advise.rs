@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `mthp_ext advise`: what the policies that run dry would have done.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,9 +18,19 @@ use crate::output::advice::{Findings, Found};
 use crate::output::print;
 
 /// The answer.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Advised {
     dry_runs: Vec<Findings>,
+    /// Policies that are, and of which not all is known.
+    unread: Vec<Unread>,
+}
+
+/// A dry run about which nothing can be advised.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Unread {
+    policy: String,
+    /// Why, in words.
+    error: String,
 }
 
 /// Asks a policy about each cgroup that it covers; `None` for one that is no dry run.
@@ -32,19 +42,18 @@ fn findings(
 ) -> Option<Result<Findings>> {
     let tunables = policy.tunables.filter(|_| policy.dry_run)?;
     let id = policy.link.cgroup_id;
-    let Some(root) = names.path_of_id(id) else {
-        let what = || format!("looking for the cgroup (id {id}) of policy {}", policy.name);
-        return match cgroup::by_id(names.mount(), id) {
-            Err(e) if e.kind() != io::ErrorKind::StaleNetworkFileHandle => {
-                Some(Err(e).context(what))
-            }
-            // It has gone, and the policy with it, or it is another container's.
-            _ => None,
-        };
+    let root = match names.path_of_id(id) {
+        Ok(Some(root)) => root,
+        // It has gone, and the policy with it, or it is another container's.
+        Ok(None) => return None,
+        Err(e) => {
+            let what = || format!("looking for the cgroup (id {id}) of policy {}", policy.name);
+            return Some(Err(e).context(what));
+        }
     };
     let mut found = Vec::new();
     let mut failed = None;
-    cgroup::walk(&root, &mut |dir, id| match policy.explain(id) {
+    let unlisted = cgroup::walk(&root, &mut |dir, id| match policy.explain(id) {
         Ok(Some(explained)) => {
             found.push(Found::of(
                 names.of_path(dir),
@@ -60,6 +69,10 @@ fn findings(
         let what = || format!("asking policy {} what it has counted", policy.name);
         return Some(Err(error).context(what));
     }
+    if let Some(first) = unlisted.into_iter().next() {
+        let what = || format!("listing the cgroups below {}", names.of_path(&first.path));
+        return Some(Err(first.source).context(what));
+    }
     Some(Ok(Findings::new(
         policy.name.clone(),
         names.of_path(&root),
@@ -72,7 +85,7 @@ fn findings(
 /// The command.
 ///
 /// # Errors
-/// Without a dry run, BTF, hook, privilege, or cgroup v2.
+/// Without a dry run, BTF, hook, privilege, or cgroup v2; after the answer, if that lacks one.
 pub fn main(json: bool) -> Result<()> {
     let root = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT))?;
     let carrier = Carrier::probe()?;
@@ -80,11 +93,22 @@ pub fn main(json: bool) -> Result<()> {
     let names = Names::new(&root.mount);
     let setting = Thp::of_this_machine().enabled;
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).context(|| "reading the clock".to_owned())?;
-    let dry_runs = policies
-        .iter()
-        .filter_map(|policy| findings(policy, &names, setting.as_deref(), now.into()))
-        .collect::<Result<Vec<Findings>>>()?;
-    if dry_runs.is_empty() {
+    let mut answer = Advised::default();
+    let mut failed = None;
+    for policy in &policies {
+        match findings(policy, &names, setting.as_deref(), now.into()) {
+            Some(Ok(findings)) => answer.dry_runs.push(findings),
+            Some(Err(error)) => {
+                answer.unread.push(Unread {
+                    policy: policy.name.clone(),
+                    error: error.to_string(),
+                });
+                failed = Some(error);
+            }
+            None => {}
+        }
+    }
+    if answer.dry_runs.is_empty() && failed.is_none() {
         return Err(Error::Usage(
             "no policy runs dry, so nothing was counted that a policy would do: start \
              `mthp_ext run --dry-run`, and ask again after an hour. What policies in force do, \
@@ -92,10 +116,16 @@ pub fn main(json: bool) -> Result<()> {
                 .to_owned(),
         ));
     }
-    print::print(&Advised { dry_runs }, json, |answer, out| {
-        answer
-            .dry_runs
-            .iter()
-            .try_for_each(|findings| findings.text(out))
-    })
+    print::print(&answer, json, text)?;
+    failed.map_or(Ok(()), Err)
+}
+
+fn text(answer: &Advised, out: &mut impl Write) -> io::Result<()> {
+    for findings in &answer.dry_runs {
+        findings.text(out)?;
+    }
+    for unread in &answer.unread {
+        writeln!(out, "policy {}: no advice: {}", unread.policy, unread.error)?;
+    }
+    Ok(())
 }

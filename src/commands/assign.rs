@@ -368,17 +368,10 @@ impl Assigner {
         if plan.tunables.window_ns != self.plan.tunables.window_ns {
             return Err(refused("it has another window"));
         }
-        let (now, then) = (self.plan.on_exit(self.on_exit), plan.on_exit(self.on_exit));
-        if now != then {
-            let place = plan
-                .on_exit
-                .as_ref()
-                .map(|(_, place)| format!(" ({place})"));
+        let (now, then) = (self.plan.ending(self.on_exit), plan.ending(self.on_exit));
+        if now.on_exit != then.on_exit {
             return Err(refused(&format!(
-                "it has another {ON_EXIT}, {} instead of {}{}",
-                then.name(),
-                now.name(),
-                place.unwrap_or_default()
+                "it has another {ON_EXIT}, {then} instead of {now}"
             )));
         }
         if all.iter().any(|one| one.rules & !self.rules.0 != 0) {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::errors::Result;
 use crate::kernel::carrier::Carrier;
 use crate::model::abi::Tunables;
+use crate::model::config::{Ending, ON_EXIT};
 use crate::model::rule::Rules;
 use crate::output::log::Source;
 use crate::output::print;
@@ -19,6 +20,8 @@ use crate::output::settings::{self, Settings};
 pub struct Checked<'a> {
     #[serde(flatten)]
     what: &'a Source,
+    #[serde(flatten)]
+    ending: &'a Ending,
     rules: Rules,
     /// Null for an object that takes no values.
     settings: Option<Settings>,
@@ -28,6 +31,7 @@ pub struct Checked<'a> {
 
 fn text(checked: &Checked<'_>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}: nothing is attached", checked.what)?;
+    writeln!(out, "  {ON_EXIT}: {}", checked.ending)?;
     match &checked.tunables {
         Some(tunables) => settings::text(tunables, out),
         None => writeln!(out, "  the object takes no values"),
@@ -38,7 +42,13 @@ fn text(checked: &Checked<'_>, out: &mut impl Write) -> io::Result<()> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn main(what: &Source, tunables: &Tunables, tunable: bool, json: bool) -> Result<()> {
+pub fn main(
+    what: &Source,
+    tunables: &Tunables,
+    tunable: bool,
+    ending: &Ending,
+    json: bool,
+) -> Result<()> {
     let mut tunables = *tunables;
     // As on this kernel, if it has the hook; no privilege is needed to look.
     tunables.takes_back = Carrier::probe()
@@ -47,6 +57,7 @@ pub fn main(what: &Source, tunables: &Tunables, tunable: bool, json: bool) -> Re
     let tunables = tunable.then_some(tunables);
     let checked = Checked {
         what,
+        ending,
         rules: Rules(tunables.map_or(0, |t| t.rules)),
         settings: tunables.as_ref().map(Settings::from),
         tunables,
@@ -71,6 +82,7 @@ mod tests {
         };
         let checked = Checked {
             what: &what,
+            ending: &Ending::chosen(None, None),
             rules: Rules(tunables.rules),
             settings: Some(Settings::from(&tunables)),
             tunables: Some(tunables),
@@ -79,7 +91,7 @@ mod tests {
         text(&checked, &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
         assert!(
-            out.starts_with("policy web (/e/web.toml): nothing is attached\n  pressure: "),
+            out.starts_with("policy web (/e/web.toml): nothing is attached\n  on-exit: detach (default)\n  pressure: "),
             "{out}"
         );
         let json = serde_json::to_value(&checked).unwrap();

@@ -657,6 +657,7 @@ impl RunArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::config::{Ending, Place};
     use crate::model::options::OPTIONS;
     use crate::model::orders::X86;
     use clap::CommandFactory;
@@ -736,17 +737,26 @@ mod tests {
 
     #[test]
     fn the_end_that_a_unit_gives_is_the_last_word_of_nobody() {
-        let end =
-            |args: &[&str], configured| OnExit::chosen(parsed(args).unwrap().on_exit, configured);
+        let end = |args: &[&str], configured: Option<OnExit>| {
+            let place = Place {
+                file: "/c.toml".into(),
+                line: Some(3),
+            };
+            let configured = configured.map(|on_exit| (on_exit, place));
+            let given = parsed(args).unwrap().on_exit;
+            Ending::chosen(given, configured.as_ref()).to_string()
+        };
         let (keep, detach) = (Some(OnExit::Keep), Some(OnExit::Detach));
-        assert_eq!(end(&[], None), OnExit::Detach);
-        assert_eq!(end(&[], keep), OnExit::Keep);
+        assert_eq!(end(&[], None), "detach (default)");
+        assert_eq!(end(&[], keep), "keep (/c.toml:3)");
         let unit = ["--on-exit", "hand-over"];
-        assert_eq!(end(&unit, None), OnExit::HandOver);
-        assert_eq!(end(&unit, keep), OnExit::Keep);
-        assert_eq!(end(&unit, detach), OnExit::Detach);
-        assert_eq!(end(&["--on-exit", "detach"], keep), OnExit::Detach);
-        assert_eq!(end(&["--on-exit", "keep"], detach), OnExit::Keep);
+        assert_eq!(end(&unit, None), "hand-over (--on-exit)");
+        assert_eq!(end(&unit, keep), "keep (/c.toml:3)");
+        assert_eq!(end(&unit, detach), "detach (/c.toml:3)");
+        let hand_over = Some(OnExit::HandOver);
+        assert_eq!(end(&unit, hand_over), "hand-over (/c.toml:3)");
+        assert_eq!(end(&["--on-exit", "detach"], keep), "detach (--on-exit)");
+        assert_eq!(end(&["--on-exit", "keep"], detach), "keep (--on-exit)");
     }
 
     #[test]

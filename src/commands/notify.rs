@@ -13,6 +13,7 @@ use sd_notify::NotifyState;
 use super::run::not_again;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::handed::{self, Named};
+use crate::model::config::Ending;
 
 /// Takes what the service manager holds for this process, once: it has no other owner then.
 ///
@@ -73,14 +74,13 @@ impl Manager {
     ///
     /// # Errors
     /// That.
-    pub fn required() -> Result<()> {
+    pub fn required(ending: &Ending) -> Result<()> {
         match std::env::var_os("NOTIFY_SOCKET") {
             Some(_) => Ok(()),
-            None => Err(Error::Usage(
-                "--on-exit hand-over: no service manager has started this process ($NOTIFY_SOCKET), and one would \
+            None => Err(Error::Usage(format!(
+                "on-exit is {ending}: no service manager has started this process ($NOTIFY_SOCKET), and one would \
                  have to hold the policy. Use the unit that `make install` brings, or --on-exit keep."
-                    .to_owned(),
-            )),
+            ))),
         }
     }
 

@@ -37,7 +37,7 @@ use crate::kernel::psi::{self, Trigger};
 use crate::kernel::takeover::Stay;
 use crate::kernel::thp::{self, Change, Thp, Watched};
 use crate::model::abi::{self, Load, Own, Tunables};
-use crate::model::config::OnExit;
+use crate::model::config::{Ending, OnExit};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
@@ -125,9 +125,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
         made.map_err(|problems| config::unusable(file, &problems))
     };
     let planned = configuration.as_ref().map(plan).transpose()?;
-    let on_exit = match &planned {
-        Some((plan, _)) => plan.on_exit(args.on_exit),
-        None => args.on_exit.unwrap_or_default(),
+    let ending = match &planned {
+        Some((plan, _)) => plan.ending(args.on_exit),
+        None => Ending::chosen(args.on_exit, None),
     };
     let (policy, mut tunables) = match &planned {
         Some((plan, problems)) => {
@@ -155,7 +155,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     tunables.own = own(&what);
     if args.check {
-        return checked::main(&what, &tunables, programs.tunable(), args.json);
+        return checked::main(&what, &tunables, programs.tunable(), &ending, args.json);
     }
     let title = what.policy.clone().unwrap_or_else(|| what.to_string());
     let root = Cgroup::open(&args.root)?;
@@ -166,6 +166,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let psi = psi::available(&pressure_file);
     let mut assigner = match configuration.zip(planned) {
         Some((file, planned)) => {
+            let psi = psi.as_ref().is_ok_and(|is_on| *is_on);
             let here = (carrier.takes_back(), psi, args.on_exit);
             let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, here)?;
             scans = psi || assigner.needs_scan();
@@ -173,7 +174,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         }
         None => None,
     };
-    if scans && !psi {
+    if scans && !psi.context(|| format!("reading {}", shown::path(&pressure_file)))? {
         return Err(Error::NoPsi {
             policy: title,
             why: psi::why_not(&pressure_file),
@@ -189,9 +190,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
     let manager = Manager::of_this_process(&handed)?;
-    let wanted = on_exit == OnExit::HandOver;
+    let wanted = ending.on_exit == OnExit::HandOver;
     if wanted {
-        Manager::required()?;
+        Manager::required(&ending)?;
     }
     // Where nobody would hold it, it ends with this process, as without the option.
     let hand_over = wanted && notify::holds(|name| std::env::var_os(name));
@@ -218,8 +219,8 @@ pub fn main(args: &RunArgs) -> Result<()> {
         ..load
     };
     // The next start would refuse to end what a dry run has left.
-    let keep = on_exit == OnExit::Keep && !args.dry_run;
-    if on_exit == OnExit::Keep && args.dry_run {
+    let keep = ending.on_exit == OnExit::Keep && !args.dry_run;
+    if ending.on_exit == OnExit::Keep && args.dry_run {
         eprintln!("mthp_ext: a dry run is not kept: it ends with this daemon");
     }
     // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.  Before
@@ -275,6 +276,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             cgroup_id: root.id,
             link_id,
             load_ms: u64::try_from(loaded.load_time.as_millis()).unwrap_or(u64::MAX),
+            ending: ending.clone(),
             setting: thp.text(),
             thp: thp.enabled,
         })?;

@@ -18,7 +18,7 @@ use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::neighbours;
 use crate::kernel::thp::{self, Thp};
-use crate::output::cgroups::{COLUMNS, CgroupLine, NUMBERS, cgroup_lines};
+use crate::output::cgroups::{self, COLUMNS, CgroupLine, NUMBERS};
 use crate::output::policies::PolicyLine;
 use crate::output::{print, settings, table};
 
@@ -30,6 +30,8 @@ pub struct Report {
     policies: Vec<PolicyLine>,
     neighbours: neighbours::Host,
     cgroups: Vec<CgroupLine>,
+    /// In words, where cgroups may be missing.
+    gaps: Vec<String>,
 }
 
 fn text(report: &Report, as_tree: bool, out: &mut impl Write) -> io::Result<()> {
@@ -59,7 +61,11 @@ fn text(report: &Report, as_tree: bool, out: &mut impl Write) -> io::Result<()> 
             row[0] = name;
         }
     }
-    table::print(&rows, &NUMBERS, out)
+    table::print(&rows, &NUMBERS, out)?;
+    for gap in &report.gaps {
+        writeln!(out, "not listed: {gap}")?;
+    }
+    Ok(())
 }
 
 /// What the kernel would not say of one policy or cgroup, after all the rest is printed.
@@ -69,12 +75,13 @@ fn incomplete(report: &Report) -> Result<()> {
         .iter()
         .filter(|policy| policy.error.is_some());
     let cgroups = report.cgroups.iter().filter(|cgroup| cgroup.failed);
-    match (policies.count(), cgroups.count()) {
-        (0, 0) => Ok(()),
-        (policies, cgroups) => Err(io::Error::other(format!(
+    match (policies.count(), cgroups.count(), report.gaps.len()) {
+        (0, 0, 0) => Ok(()),
+        (policies, cgroups, gaps) => Err(io::Error::other(format!(
             "the kernel did not answer for {policies} of the policies and {cgroups} of the \
-             cgroups, whose lines say why; the others are complete: if memory or descriptors were \
-             short, run it again"
+             cgroups, and {gaps} could not be looked into, whose lines say why; the others are \
+             complete: if memory or descriptors were short, run it again; \
+             a container or a security module may forbid it"
         )))
         .context(|| "the answer has gaps".to_owned()),
     }
@@ -107,11 +114,13 @@ fn ask() -> Result<Report> {
     let carrier = Carrier::probe()?;
     let policies = attached::attached(&carrier)?;
     let names = Names::new(&root.mount);
+    let bound = cgroups::bound(&policies, &names, &thp::sizes_of_this_machine());
     Ok(Report {
         thp: Thp::of_this_machine().enabled,
         policies: policies.iter().map(|p| PolicyLine::of(p, &names)).collect(),
         neighbours: neighbours::Host::read(),
-        cgroups: cgroup_lines(&policies, &names, &thp::sizes_of_this_machine()),
+        cgroups: bound.lines,
+        gaps: bound.gaps,
     })
 }
 
@@ -169,6 +178,12 @@ mod tests {
         assert_eq!(error.code(), 1);
         assert!(error.to_string().contains("1 of the cgroups"), "{error}");
         report.cgroups.clear();
+        report.gaps.push("below /a: Permission denied".to_owned());
+        let out = printed(&report);
+        assert!(out.ends_with("\nnot listed: below /a: Permission denied\n"));
+        let error = incomplete(&report).unwrap_err().to_string();
+        assert!(error.contains("1 could not be looked into"), "{error}");
+        report.gaps.clear();
         report.policies[0].error = Some("Too many open files".to_owned());
         let out = printed(&report);
         assert!(out.contains("cannot be read: Too many open files"), "{out}");
@@ -242,6 +257,7 @@ mod tests {
             policies: Vec::new(),
             neighbours: neighbours::Host::read(),
             cgroups: Vec::new(),
+            gaps: Vec::new(),
         };
         assert_eq!(
             printed(&report),
@@ -255,6 +271,7 @@ mod tests {
             policies: vec![line()],
             neighbours: neighbours::Host::read(),
             cgroups,
+            gaps: Vec::new(),
         }
     }
 

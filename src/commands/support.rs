@@ -8,7 +8,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::errors::Result;
+use crate::errors::{Error, Result};
 use crate::kernel::carrier::{Abilities, By, Carrier, Hook};
 use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::process;
@@ -17,17 +17,21 @@ use crate::kernel::thp::Thp;
 use crate::model::policy::{BUILT_IN, Policy};
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
+use crate::model::shown;
 use crate::output::print;
 
+/// What was found out of one thing: whether it is there, or why nobody knows.
+type Known = std::result::Result<bool, String>;
+
 /// What is known about the running system.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// `uname -r`.
     pub release: String,
     /// A cgroup v2 hierarchy is mounted.
-    pub cgroup2: bool,
+    pub cgroup2: Known,
     /// The kernel has BTF.
-    pub btf: bool,
+    pub btf: Known,
     /// Who carries the hook.
     pub carrier: String,
     /// It is the module, which differs in some things.
@@ -35,11 +39,11 @@ pub struct Facts {
     /// What the BTF shows.
     pub abilities: Abilities,
     /// The memory controller is on cgroup v2.
-    pub memory: bool,
+    pub memory: Known,
     /// PSI is on.
-    pub psi: bool,
+    pub psi: Known,
     /// This process may load and attach.
-    pub privileged: bool,
+    pub privileged: Known,
     /// The setting that a policy narrows.
     pub thp: Thp,
 }
@@ -47,20 +51,45 @@ pub struct Facts {
 impl Facts {
     /// Reads the running system, with its cgroups at `mount`.
     pub fn gather(mount: &Path) -> Self {
-        let carrier = Carrier::probe().ok();
-        let cgroup = Cgroup::open(mount).ok();
+        let carrier = Carrier::probe();
+        let btf = known(carrier.as_ref().map(|_| ()));
+        let carrier = carrier.ok();
+        let cgroup = Cgroup::open(mount);
+        let psi_file = psi::file_of(mount, mount);
+        let psi = psi::available(&psi_file);
         Facts {
             release: process::release(),
-            cgroup2: cgroup.is_some(),
-            btf: carrier.is_some(),
-            carrier: carrier.as_ref().map_or("none".to_owned(), Carrier::name),
+            cgroup2: known(cgroup.as_ref().map(|_| ())),
+            carrier: match &carrier {
+                Some(carrier) => carrier.name(),
+                None if btf.is_err() => "unknown".to_owned(),
+                None => "none".to_owned(),
+            },
+            btf,
             module: carrier.as_ref().is_some_and(|c| c.by == By::Module),
             abilities: carrier.map(|c| c.abilities).unwrap_or_default(),
-            memory: cgroup.is_some_and(|c| c.require_memory().is_ok()),
-            psi: psi::available(&psi::file_of(mount, mount)),
-            privileged: process::privileged().unwrap_or(false),
+            memory: match &cgroup {
+                Ok(cgroup) => known(cgroup.require_memory().as_ref().copied()),
+                Err(error) => known(Err(error)),
+            },
+            psi: psi.map_err(|e| format!("reading {}: {e}", shown::path(&psi_file))),
+            privileged: process::privileged().map_err(|e| e.to_string()),
             thp: Thp::of_this_machine(),
         }
+    }
+
+    /// Has the hook's carrier this?  What its type information says, if that was read.
+    fn able(&self, has: impl FnOnce(&Abilities) -> bool) -> Known {
+        self.btf.clone().map(|_| has(&self.abilities))
+    }
+}
+
+/// A lack has an error of its own; a failed system call leaves it open.
+fn known(found: std::result::Result<(), &Error>) -> Known {
+    match found {
+        Ok(()) => Ok(true),
+        Err(error @ Error::System { .. }) => Err(error.to_string()),
+        Err(_) => Ok(false),
     }
 }
 
@@ -114,7 +143,7 @@ struct Feature {
     remedy: &'static str,
     /// Exit code of `support` without it; 0: everything works, only less well.
     code: u8,
-    has: fn(&Facts) -> bool,
+    has: fn(&Facts) -> Known,
 }
 
 /// The table, in the order in which a lack is reported.
@@ -126,7 +155,7 @@ const FEATURES: &[Feature] = &[
         remedy: "boot with systemd.unified_cgroup_hierarchy=1; \
                  where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`",
         code: 10,
-        has: |f| f.cgroup2,
+        has: |f| f.cgroup2.clone(),
     },
     Feature {
         name: "btf",
@@ -134,7 +163,7 @@ const FEATURES: &[Feature] = &[
         from: "CONFIG_DEBUG_INFO_BTF=y",
         remedy: KERNEL,
         code: 11,
-        has: |f| f.btf,
+        has: |f| f.btf.clone(),
     },
     Feature {
         name: "hook",
@@ -142,7 +171,7 @@ const FEATURES: &[Feature] = &[
         from: "the kernel series, CONFIG_BPF_TRANSPARENT_HUGEPAGE=y",
         remedy: KERNEL,
         code: 5,
-        has: |f| f.abilities.hook != Hook::None,
+        has: |f| f.able(|has| has.hook != Hook::None),
     },
     Feature {
         name: "interface",
@@ -150,7 +179,7 @@ const FEATURES: &[Feature] = &[
         from: "the kernel series of this version: an earlier one called it in another way",
         remedy: KERNEL,
         code: 5,
-        has: |f| f.abilities.hook == Hook::Known,
+        has: |f| f.able(|has| has.hook == Hook::Known),
     },
     Feature {
         name: "cgroup-links",
@@ -158,7 +187,7 @@ const FEATURES: &[Feature] = &[
         from: "patch 'bpf: attach struct_ops maps to cgroups through links'",
         remedy: KERNEL,
         code: 5,
-        has: |f| f.abilities.cgroup_links,
+        has: |f| f.able(|has| has.cgroup_links),
     },
     Feature {
         name: "psi-kfuncs",
@@ -166,7 +195,7 @@ const FEATURES: &[Feature] = &[
         from: "patch 'bpf: add kfuncs to read the pressure stall totals of a cgroup'",
         remedy: KERNEL,
         code: 5,
-        has: |f| f.abilities.stall,
+        has: |f| f.able(|has| has.stall),
     },
     Feature {
         name: "memcg-kfuncs",
@@ -174,7 +203,7 @@ const FEATURES: &[Feature] = &[
         from: "mm/bpf_memcontrol.c of Linux 7.3, CONFIG_MEMCG=y",
         remedy: KERNEL,
         code: 5,
-        has: |f| f.abilities.memcg,
+        has: |f| f.able(|has| has.memcg),
     },
     Feature {
         name: "room-kfuncs",
@@ -183,7 +212,7 @@ const FEATURES: &[Feature] = &[
                machine does not count, and page cache as of the last scan",
         remedy: KERNEL,
         code: 0,
-        has: |f| f.abilities.room,
+        has: |f| f.able(|has| has.room),
     },
     Feature {
         name: "reasons",
@@ -191,7 +220,7 @@ const FEATURES: &[Feature] = &[
         from: "the kernel series; a kernel without a reason does not ask for it",
         remedy: KERNEL,
         code: 0,
-        has: |f| Reason::ALL.into_iter().all(|r| f.abilities.reasons[r]),
+        has: |f| f.able(|has| Reason::ALL.into_iter().all(|r| has.reasons[r])),
     },
     Feature {
         name: "memory-controller",
@@ -200,7 +229,7 @@ const FEATURES: &[Feature] = &[
         remedy: "boot without cgroup_disable=memory; where the controller is on cgroup v1, \
                  boot with systemd.unified_cgroup_hierarchy=1",
         code: 7,
-        has: |f| f.memory,
+        has: |f| f.memory.clone(),
     },
     Feature {
         name: "psi",
@@ -208,7 +237,7 @@ const FEATURES: &[Feature] = &[
         from: "CONFIG_PSI=y",
         remedy: "boot with psi=1, or use `--policy headroom`",
         code: 6,
-        has: |f| f.psi,
+        has: |f| f.psi.clone(),
     },
     Feature {
         name: "privilege",
@@ -216,15 +245,21 @@ const FEATURES: &[Feature] = &[
         from: "root, or a file or service with these capabilities",
         remedy: "run mthp_ext as root",
         code: 4,
-        has: |f| f.privileged,
+        has: |f| f.privileged.clone(),
     },
 ];
+
+/// Exit code where the first feature that is not there cannot be looked at: as of a failed call.
+const UNREAD: u8 = 1;
 
 /// One judged feature.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Line {
     name: &'static str,
+    /// False, too, where nobody knows.
     present: bool,
+    /// Why nobody knows, in words.
+    error: Option<String>,
     what: &'static str,
     from: &'static str,
     remedy: &'static str,
@@ -238,7 +273,7 @@ pub struct Report {
     /// Exit code: 0, or that of docs/exit-codes.md.
     pub exit_code: u8,
     kernel: String,
-    /// Who carries the hook: `kernel`, `module NAME VERSION`, or `none`.
+    /// Who carries the hook: `kernel`, `module NAME VERSION`, `none`, or `unknown`.
     carrier: String,
     /// What is different with this carrier.
     differences: Vec<String>,
@@ -255,22 +290,30 @@ pub struct Report {
 pub fn judge(facts: &Facts) -> Report {
     let features: Vec<Line> = FEATURES
         .iter()
-        .map(|f| Line {
-            name: f.name,
-            present: (f.has)(facts),
-            what: f.what,
-            from: f.from,
-            remedy: f.remedy,
+        .map(|f| {
+            let has = (f.has)(facts);
+            Line {
+                name: f.name,
+                present: has == Ok(true),
+                error: has.err(),
+                what: f.what,
+                from: f.from,
+                remedy: f.remedy,
+            }
         })
         .collect();
-    let lack = FEATURES.iter().find(|f| f.code != 0 && !(f.has)(facts));
+    let lack = FEATURES
+        .iter()
+        .zip(&features)
+        .find(|(f, line)| f.code != 0 && !line.present);
     // Rules read page counters and the process; only the scan needs more.
-    let base = facts.cgroup2
+    let is = |known: &Known| *known == Ok(true);
+    let base = is(&facts.cgroup2)
         && facts.abilities.hook == Hook::Known
         && facts.abilities.cgroup_links
-        && facts.memory
-        && facts.privileged;
-    let scan = facts.psi && facts.abilities.stall && facts.abilities.memcg;
+        && is(&facts.memory)
+        && is(&facts.privileged);
+    let scan = is(&facts.psi) && facts.abilities.stall && facts.abilities.memcg;
     let runs = |policy: &Policy| base && (scan || !policy.rules.has(Rule::Pressure));
     let policies = BUILT_IN
         .iter()
@@ -278,8 +321,12 @@ pub fn judge(facts: &Facts) -> Report {
         .map(|(name, _)| *name)
         .collect();
     Report {
-        verdict: lack.map_or("full", |f| f.name),
-        exit_code: lack.map_or(0, |f| f.code),
+        verdict: lack.map_or("full", |(f, _)| f.name),
+        exit_code: match lack {
+            None => 0,
+            Some((_, Line { error: Some(_), .. })) => UNREAD,
+            Some((f, _)) => f.code,
+        },
         kernel: facts.release.clone(),
         carrier: facts.carrier.clone(),
         differences: DIFFERENCES
@@ -301,25 +348,39 @@ fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "  different: {one}")?;
     }
     for line in &report.features {
-        let mark = if line.present { "yes" } else { "NO" };
+        let mark = match (line.present, &line.error) {
+            (true, _) => "yes",
+            (false, None) => "NO",
+            (false, Some(_)) => "?",
+        };
         writeln!(out, "{mark:>5}  {:18} {}", line.name, line.what)?;
-        if !line.present {
-            writeln!(out, "{:25} comes with {}", "", line.from)?;
+        match &line.error {
+            Some(error) => writeln!(out, "{:25} unknown: {error}", "")?,
+            None if !line.present => writeln!(out, "{:25} comes with {}", "", line.from)?,
+            None => {}
         }
     }
-    let missing = || report.features.iter().filter(|line| !line.present);
-    let names: Vec<&str> = missing().map(|line| line.name).collect();
-    if !names.is_empty() {
-        writeln!(out, "missing: {}", names.join(", "))?;
+    let missing = |unknown: bool| {
+        let lines = report.features.iter().filter(|line| !line.present);
+        lines.filter(move |line| line.error.is_some() == unknown)
+    };
+    for (what, unknown) in [("missing", false), ("unknown", true)] {
+        let names: Vec<&str> = missing(unknown).map(|line| line.name).collect();
+        if !names.is_empty() {
+            writeln!(out, "{what}: {}", names.join(", "))?;
+        }
     }
     let mut remedies: Vec<&str> = Vec::new();
-    for line in missing() {
+    for line in missing(false) {
         if !remedies.contains(&line.remedy) {
             remedies.push(line.remedy);
             writeln!(out, "  remedy: {}", line.remedy)?;
         }
     }
     match report.policies.as_slice() {
+        [] if report.exit_code == UNREAD => {
+            writeln!(out, "whether a policy can run here is unknown")
+        }
         [] => writeln!(out, "no policy can run here"),
         list => writeln!(out, "policies that can run here: {}", list.join(", ")),
     }
@@ -343,8 +404,8 @@ mod tests {
     fn full() -> Facts {
         Facts {
             release: "7.3.4".to_owned(),
-            cgroup2: true,
-            btf: true,
+            cgroup2: Ok(true),
+            btf: Ok(true),
             carrier: "kernel".to_owned(),
             module: false,
             abilities: Abilities {
@@ -355,9 +416,9 @@ mod tests {
                 room: true,
                 reasons: ByReason::each(true),
             },
-            memory: true,
-            psi: true,
-            privileged: true,
+            memory: Ok(true),
+            psi: Ok(true),
+            privileged: Ok(true),
             thp: Thp {
                 enabled: Some("always".to_owned()),
                 off: false,
@@ -376,14 +437,14 @@ mod tests {
     fn each_lack_has_its_code() {
         type Lack = fn(&mut Facts);
         let cases: [(Lack, u8, &str); 10] = [
-            (|f| f.cgroup2 = false, 10, "cgroup2"),
-            (|f| f.btf = false, 11, "btf"),
+            (|f| f.cgroup2 = Ok(false), 10, "cgroup2"),
+            (|f| f.btf = Ok(false), 11, "btf"),
             (|f| f.abilities.hook = Hook::None, 5, "hook"),
             (|f| f.abilities.hook = Hook::Foreign, 5, "interface"),
             (|f| f.abilities.cgroup_links = false, 5, "cgroup-links"),
-            (|f| f.memory = false, 7, "memory-controller"),
-            (|f| f.psi = false, 6, "psi"),
-            (|f| f.privileged = false, 4, "privilege"),
+            (|f| f.memory = Ok(false), 7, "memory-controller"),
+            (|f| f.psi = Ok(false), 6, "psi"),
+            (|f| f.privileged = Ok(false), 4, "privilege"),
             (|f| f.abilities.room = false, 0, "full"),
             (|f| f.abilities.reasons[Reason::Swapin] = false, 0, "full"),
         ];
@@ -398,7 +459,7 @@ mod tests {
     #[test]
     fn without_psi_two_policies_can_run() {
         let report = judge(&Facts {
-            psi: false,
+            psi: Ok(false),
             ..full()
         });
         assert_eq!(report.policies, ["headroom", "fixed"]);
@@ -408,11 +469,41 @@ mod tests {
     fn a_stock_kernel_lacks_the_hook_first_of_all() {
         let facts = Facts {
             abilities: Abilities::default(),
-            psi: false,
-            privileged: false,
+            psi: Ok(false),
+            privileged: Ok(false),
             ..full()
         };
         assert_eq!(judge(&facts).exit_code, 5);
+    }
+
+    /// A file that cannot be read is no missing feature, and no missing right.
+    #[test]
+    fn what_nobody_knows_is_not_missing() {
+        let unread = || Err("Input/output error".to_owned());
+        let facts = Facts {
+            btf: unread(),
+            abilities: Abilities::default(),
+            privileged: Ok(false),
+            ..full()
+        };
+        let report = judge(&facts);
+        assert_eq!((report.verdict, report.exit_code), ("btf", 1));
+        assert_eq!(report.policies, [""; 0]);
+        let out = shown(&facts);
+        for part in [
+            "    ?  hook ",
+            "unknown: Input/output error\n",
+            "\nmissing: privilege\nunknown: btf, hook, ",
+        ] {
+            assert!(out.contains(part), "{out}");
+        }
+        assert!(!out.contains("install a kernel"), "{out}");
+        // What is known to be missing comes first where it stands first.
+        let facts = Facts {
+            cgroup2: Ok(false),
+            ..facts
+        };
+        assert_eq!(judge(&facts).exit_code, 10);
     }
 
     fn shown(facts: &Facts) -> String {
@@ -424,7 +515,7 @@ mod tests {
     #[test]
     fn text_names_what_is_missing_and_the_remedy() {
         let out = shown(&Facts {
-            psi: false,
+            psi: Ok(false),
             ..full()
         });
         assert!(out.contains("   NO  psi "), "{out}");

@@ -15,7 +15,7 @@ use crate::kernel::attached;
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::thp;
-use crate::output::cgroups::cgroup_lines;
+use crate::output::cgroups;
 use crate::output::policies::PolicyLine;
 use crate::output::top::Screen;
 
@@ -38,17 +38,19 @@ impl Kernel {
     fn show_on(&self, screen: &mut Screen, elapsed: Duration) -> Result<()> {
         let policies = attached::attached(&self.carrier)?;
         let names = Names::new(&self.root.mount);
-        let lines = cgroup_lines(&policies, &names, &thp::sizes_of_this_machine());
-        let said: Vec<String> = policies
+        let bound = cgroups::bound(&policies, &names, &thp::sizes_of_this_machine());
+        let mut said: Vec<String> = policies
             .iter()
             .map(|policy| PolicyLine::of(policy, &names))
             .map(|policy| format!("{} on {}", policy.title(), policy.root))
             .collect();
-        let said = match said.as_slice() {
-            [] => "no policy is attached".to_owned(),
-            said => said.join(", "),
-        };
-        screen.update(said, lines, elapsed);
+        if said.is_empty() {
+            said.push("no policy is attached".to_owned());
+        }
+        if !bound.gaps.is_empty() {
+            said.push(format!("not listed: {}", bound.gaps.join(", ")));
+        }
+        screen.update(said.join(", "), bound.lines, elapsed);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
@@ -105,17 +105,14 @@ impl Carrier {
     /// Reads the kernel's BTF; changes nothing.
     ///
     /// # Errors
-    /// [`Error::NoBtf`] if there is none.
+    /// [`Error::NoBtf`] if there is none, or a failed system call.
     pub fn probe() -> Result<Self> {
         let kernel = Self::probe_in(Path::new(VMLINUX_BTF))?;
         if kernel.abilities.hook != Hook::None || !Path::new(MODULE_BTF).exists() {
             return Ok(kernel);
         }
-        let fail = |source| Error::NoBtf {
-            path: PathBuf::from(MODULE_BTF),
-            source,
-        };
-        let joined = split::joined(Path::new(VMLINUX_BTF), Path::new(MODULE_BTF)).map_err(fail)?;
+        let joined = split::joined(Path::new(VMLINUX_BTF), Path::new(MODULE_BTF))
+            .map_err(|source| no_btf(Path::new(MODULE_BTF), source))?;
         let path = format!("/proc/self/fd/{}", joined.as_raw_fd());
         let mut module = Self::probe_in(Path::new(&path))?;
         if module.abilities.hook == Hook::None {
@@ -135,10 +132,7 @@ impl Carrier {
     }
 
     fn probe_in(path: &Path) -> Result<Self> {
-        let btf = Types::read(path).map_err(|source| Error::NoBtf {
-            path: PathBuf::from(path),
-            source,
-        })?;
+        let btf = Types::read(path).map_err(|source| no_btf(path, source))?;
         let func = |name: &str| btf.find(Kind::Func, name).is_some();
         let abilities = Abilities {
             hook: hook(&btf),
@@ -380,6 +374,21 @@ fn btf_is(id: u32, module: &str) -> bool {
         libbpf_sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut len)
     };
     ret == 0 && name.split(|&b| b == 0).next() == Some(module.as_bytes())
+}
+
+/// The kernel has none, or what there is cannot be read.
+fn no_btf(path: &Path, source: io::Error) -> Error {
+    let is_read = source.raw_os_error().is_none();
+    match is_read || source.kind() == io::ErrorKind::NotFound {
+        true => Error::NoBtf {
+            path: path.to_owned(),
+            source,
+        },
+        false => Error::System {
+            what: format!("reading the type information in {}", shown::path(path)),
+            source,
+        },
+    }
 }
 
 /// Why the kernel makes no link to a cgroup.

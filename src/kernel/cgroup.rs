@@ -13,10 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
-use crate::errors::{Error, Result};
-use crate::model::shown::shown;
+use crate::errors::{Context, Error, Result};
+use crate::model::shown::{self, shown};
 
 /// The usual mount point.
 pub const DEFAULT_MOUNT: &str = "/sys/fs/cgroup";
@@ -45,21 +46,25 @@ impl Cgroup {
     /// Checks that `path` is a directory of a cgroup v2 hierarchy.
     ///
     /// # Errors
-    /// [`Error::NoCgroup2`] if the usual mount point has none at all, else
-    /// [`Error::NotCgroup2`] with what the path is instead.
+    /// [`Error::NoCgroup2`] if the usual mount point has none at all,
+    /// [`Error::NotCgroup2`] with what the path is instead, or a failed system call.
     pub fn open(path: &Path) -> Result<Self> {
         let not = |why: &str| Error::NotCgroup2 {
             path: path.to_owned(),
             why: why.to_owned(),
         };
+        let what = || format!("looking at the cgroup {}", shown::path(path));
         let real = match fs::canonicalize(path) {
             Ok(real) => real,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(not("there is nothing by this name"));
             }
-            Err(e) => return Err(not(&e.to_string())),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                return Err(not("a part of the path is a file"));
+            }
+            other => other.context(what)?,
         };
-        let meta = fs::metadata(&real).map_err(|e| not(&e.to_string()))?;
+        let meta = fs::metadata(&real).context(what)?;
         if !is_cgroup2(&real) {
             if path == Path::new(DEFAULT_MOUNT) {
                 return Err(Error::NoCgroup2 {
@@ -93,7 +98,7 @@ impl Cgroup {
     /// Does the memory controller account for this cgroup?
     ///
     /// # Errors
-    /// [`Error::NoMemoryController`] with the remedy that fits.
+    /// [`Error::NoMemoryController`] with the remedy that fits, or a failed system call.
     pub fn require_memory(&self) -> Result<()> {
         let has = |dir: &Path| {
             let controllers = fs::read_to_string(dir.join("cgroup.controllers"));
@@ -101,10 +106,10 @@ impl Cgroup {
         };
         let (why, remedy) = match has(&self.path) {
             Ok(true) => return Ok(()),
-            Err(e) if e.kind() != io::ErrorKind::NotFound => (
-                format!("cgroup.controllers: {e}"),
-                "A container or a security module forbids to read it: run it as root, on the host.",
-            ),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                let file = self.path.join("cgroup.controllers");
+                return Err(e).context(|| format!("reading {}", shown::path(&file)));
+            }
             _ if has(&self.mount).is_ok_and(|is| is) => (
                 "cgroup.controllers does not list it".to_owned(),
                 ENABLE_MEMORY,
@@ -138,11 +143,6 @@ impl Names {
         }
     }
 
-    /// Where the hierarchy is mounted.
-    pub fn mount(&self) -> &Path {
-        &self.mount
-    }
-
     /// Name of a directory below the mount, as it is shown.
     pub fn of_path(&self, path: &Path) -> String {
         let bytes = |path: &Path| shown(path.as_os_str().as_bytes());
@@ -155,30 +155,37 @@ impl Names {
     /// Name of the cgroup with this id.  A cgroup that is gone, or that lies
     /// outside of what is mounted here, is named `(id N)`.
     pub fn of_id(&self, id: u64) -> String {
-        self.path_of_id(id)
-            .map_or_else(|| format!("(id {id})"), |path| self.of_path(&path))
+        let path = self.path_of_id(id).ok().flatten();
+        path.map_or_else(|| format!("(id {id})"), |path| self.of_path(&path))
     }
 
-    /// Directory of the cgroup with this id.  The kernel finds it; where it may not be asked
-    /// (CAP_DAC_READ_SEARCH), every cgroup is looked at.
-    pub fn path_of_id(&self, id: u64) -> Option<PathBuf> {
+    /// Directory of the cgroup with this id; `None` if it is gone, or outside of what is mounted
+    /// here.  The kernel finds it; where it may not be asked (CAP_DAC_READ_SEARCH), every cgroup
+    /// is looked at.
+    ///
+    /// # Errors
+    /// If it was not found, and not all of them could be looked at.
+    pub fn path_of_id(&self, id: u64) -> io::Result<Option<PathBuf>> {
         if let Some(path) = self.known.borrow().get(&id) {
-            return Some(path.clone());
+            return Ok(Some(path.clone()));
         }
         if is_cgroup2(&self.mount) {
             match by_id(&self.mount, id) {
                 // Outside of what is mounted here it has another path, or none.
-                Ok(path) if path.starts_with(&self.mount) => return Some(path),
-                Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => return None,
+                Ok(path) if path.starts_with(&self.mount) => return Ok(Some(path)),
+                Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => return Ok(None),
                 _ => {}
             }
         }
         let mut all = HashMap::new();
-        walk(&self.mount, &mut |path, ino| {
+        let unlisted = walk(&self.mount, &mut |path, ino| {
             all.insert(ino, path.to_owned());
         });
         self.known.replace(all);
-        self.known.borrow().get(&id).cloned()
+        match (self.known.borrow().get(&id), unlisted.into_iter().next()) {
+            (None, Some(first)) => Err(first.source),
+            (found, _) => Ok(found.cloned()),
+        }
     }
 }
 
@@ -222,21 +229,49 @@ pub fn by_id(mount: &Path, id: u64) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
+/// A cgroup that could not be looked into, and why.
+#[derive(Debug)]
+pub struct Unlisted {
+    /// Its directory.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
 /// Visits `dir` and all directories below it, parents first, in order of name.
-/// What vanishes or cannot be read is left out: cgroups come and go.
-pub fn walk(dir: &Path, visit: &mut impl FnMut(&Path, u64)) {
-    let Ok(meta) = fs::metadata(dir) else { return };
-    visit(dir, meta.ino());
-    let mut children: Vec<PathBuf> = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-        .map(|e| e.path())
-        .collect();
+/// What vanishes is left out: cgroups come and go.  Returns those that could not be looked into,
+/// of which nothing below was visited.
+pub fn walk(dir: &Path, visit: &mut impl FnMut(&Path, u64)) -> Vec<Unlisted> {
+    let mut unlisted = Vec::new();
+    walk_on(dir, visit, &mut unlisted);
+    unlisted
+}
+
+fn walk_on(dir: &Path, visit: &mut impl FnMut(&Path, u64), unlisted: &mut Vec<Unlisted>) {
+    let mut children = Vec::new();
+    let listed = fs::metadata(dir).and_then(|meta| {
+        visit(dir, meta.ino());
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                children.push(entry.path());
+            }
+        }
+        Ok(())
+    });
+    if let Err(source) = listed {
+        // The kernel has either for a directory that goes.
+        let goes = [Errno::ENOENT, Errno::ENODEV].map(|errno| Some(errno as i32));
+        if !goes.contains(&source.raw_os_error()) {
+            unlisted.push(Unlisted {
+                path: dir.to_owned(),
+                source,
+            });
+        }
+    }
     children.sort();
     for child in children {
-        walk(&child, visit);
+        walk_on(&child, visit, unlisted);
     }
 }
 
@@ -271,9 +306,9 @@ mod tests {
         let id = fs::metadata(t.path().join("x/y")).unwrap().ino();
         assert_eq!(names.of_id(id), "/x/y");
         assert_eq!(names.of_path(t.path()), "/");
-        assert_eq!(names.path_of_id(id), Some(t.path().join("x/y")));
+        assert_eq!(names.path_of_id(id).unwrap(), Some(t.path().join("x/y")));
         assert_eq!(names.of_id(0), "(id 0)");
-        assert_eq!(names.path_of_id(0), None);
+        assert_eq!(names.path_of_id(0).unwrap(), None);
     }
 
     #[test]
@@ -283,7 +318,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let names = Names::new(t.path());
         let id = fs::metadata(&path).unwrap().ino();
-        assert_eq!(names.path_of_id(id), Some(path));
+        assert_eq!(names.path_of_id(id).unwrap(), Some(path));
         assert_eq!(names.of_id(id), format!("/{}", shown(HOSTILE)));
     }
 

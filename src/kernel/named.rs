@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::cgroup::{self, Cgroup};
-use crate::errors::{Error, Result};
+use crate::errors::{Context, Error, Result};
 use crate::model::shown::shown;
 
 /// The cgroup of this name, below the usual mount point or elsewhere.
@@ -42,7 +42,7 @@ fn path_of(mount: &Path, word: &OsStr) -> Result<PathBuf> {
     }
     let service = [word, OsStr::new(".service")].join(OsStr::new(""));
     let mut found = Vec::new();
-    cgroup::walk(mount, &mut |path, _| {
+    let unlisted = cgroup::walk(mount, &mut |path, _| {
         let is = path.file_name();
         if is == Some(word) || is == Some(&service) {
             found.push(path.to_owned());
@@ -51,9 +51,13 @@ fn path_of(mount: &Path, word: &OsStr) -> Result<PathBuf> {
     let names = cgroup::Names::new(mount);
     match found.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(why(
-            "no cgroup has this path, and no unit this name".to_owned()
-        )),
+        [] => match unlisted.into_iter().next() {
+            None => Err(why(
+                "no cgroup has this path, and no unit this name".to_owned()
+            )),
+            Some(first) => Err(first.source)
+                .context(|| format!("looking for it below {}", names.of_path(&first.path))),
+        },
         several => {
             let paths: Vec<String> = several.iter().map(|path| names.of_path(path)).collect();
             Err(why(format!("several have this name: {}", paths.join(", "))))

@@ -28,8 +28,16 @@ pub fn file_of(cgroup: &Path, mount: &Path) -> PathBuf {
 
 /// Does the kernel report pressure?  With `psi=0` the files may exist and refuse
 /// to be read.
-pub fn available(file: &Path) -> bool {
-    fs::read_to_string(file).is_ok_and(|text| text.contains("total="))
+///
+/// # Errors
+/// Those of a read that failed for another reason, so that nobody knows.
+pub fn available(file: &Path) -> io::Result<bool> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(text.contains("total=")),
+        Err(e) if e.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// Why it does not, where the file has a reason.
@@ -115,11 +123,15 @@ mod tests {
     fn availability_needs_totals() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("memory.pressure");
-        assert!(!available(&file));
+        assert!(!available(&file).unwrap());
         fs::write(&file, "").unwrap();
-        assert!(!available(&file));
+        assert!(!available(&file).unwrap());
         fs::write(&file, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n").unwrap();
-        assert!(available(&file));
+        assert!(available(&file).unwrap());
+        assert!(
+            available(dir.path()).is_err(),
+            "whether it is on is unknown"
+        );
     }
 
     #[test]

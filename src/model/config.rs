@@ -26,7 +26,8 @@ pub const ON_EXIT: &str = "on-exit";
 pub const XATTR: &str = "user.mthp_ext";
 
 /// What becomes of a policy when its daemon ends, by a signal or unforeseen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnExit {
     /// It ends, too: the next page fault follows the system's setting
     #[default]
@@ -47,16 +48,53 @@ impl OnExit {
         }
     }
 
-    /// What holds of what the command line says and a configuration.  Units give `hand-over` on
-    /// behalf of every configuration, so one that says something else comes first.
-    pub fn chosen(given: Option<Self>, configured: Option<Self>) -> Self {
-        let first = given.filter(|given| *given != OnExit::HandOver);
-        first.or(configured).or(given).unwrap_or_default()
-    }
-
     /// The one of this name.
     fn named(name: &str) -> Option<Self> {
         <Self as ValueEnum>::from_str(name, false).ok()
+    }
+}
+
+/// What becomes of the policy in the end, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Ending {
+    /// What.
+    pub on_exit: OnExit,
+    /// `--on-exit`, the place in a configuration, or `default`.
+    #[serde(rename = "on_exit_from")]
+    pub from: String,
+    /// Somebody does.
+    #[serde(skip)]
+    pub said: bool,
+}
+
+impl Ending {
+    /// What holds of what the command line says and a configuration.  Units give `hand-over` on
+    /// behalf of every configuration, so one that says something else comes first.
+    pub fn chosen(given: Option<OnExit>, configured: Option<&(OnExit, Place)>) -> Self {
+        let option = |on_exit| Ending {
+            on_exit,
+            from: "--on-exit".to_owned(),
+            said: true,
+        };
+        let first = given.filter(|given| *given != OnExit::HandOver);
+        let configured = configured.map(|(on_exit, place)| Ending {
+            on_exit: *on_exit,
+            from: place.to_string(),
+            said: true,
+        });
+        let said = first.map(option).or(configured).or(given.map(option));
+        said.unwrap_or_else(|| Ending {
+            on_exit: OnExit::default(),
+            from: "default".to_owned(),
+            said: false,
+        })
+    }
+}
+
+impl fmt::Display for Ending {
+    /// "keep (/etc/mthp_ext/config.toml:3)"
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.on_exit.name(), self.from)
     }
 }
 

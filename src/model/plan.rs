@@ -8,7 +8,7 @@ use globset::{GlobSet, GlobSetBuilder};
 
 use super::abi::{self, Bind, NO_CAP, Own, Tunables};
 use super::caps::Caps;
-use super::config::{Config, OFF, OnExit, Override, Place, Problem, Spoils, XATTR};
+use super::config::{Config, Ending, OFF, OnExit, Override, Place, Problem, Spoils, XATTR};
 use super::options::{self, OPTIONS, Opt, Value, Values};
 use super::orders::Sizes;
 use super::policy::{Mistake, Policy};
@@ -105,8 +105,8 @@ pub struct Plan {
 
 impl Plan {
     /// What becomes of the policy in the end, where the command line says `given`.
-    pub fn on_exit(&self, given: Option<OnExit>) -> OnExit {
-        OnExit::chosen(given, self.on_exit.as_ref().map(|(on_exit, _)| *on_exit))
+    pub fn ending(&self, given: Option<OnExit>) -> Ending {
+        Ending::chosen(given, self.on_exit.as_ref())
     }
 
     /// The override of a cgroup, by its path below the mount, which does not begin with a slash.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::why::{self, Level};
 use crate::kernel::attached::Attached;
-use crate::kernel::cgroup::{self, Names};
+use crate::kernel::cgroup::{self, Names, Unlisted};
 use crate::kernel::neighbours;
 use crate::model::abi::{self, Explained, NO_LIMIT, Own, Tunables};
 use crate::model::config::XATTR;
@@ -132,14 +132,32 @@ fn by_xattr(tunables: &Tunables) -> bool {
     tunables.own.0 & Own::MTHP_OWN_XATTR.0 != 0
 }
 
+/// All cgroups that policies bind.
+#[derive(Debug, Default)]
+pub struct Bound {
+    /// Those that are known.
+    pub lines: Vec<CgroupLine>,
+    /// In words, where others may be missing.
+    pub gaps: Vec<String>,
+}
+
 /// Puts together what all policies on the path say about each cgroup.
-pub fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Vec<CgroupLine> {
+pub fn bound(policies: &[Attached], names: &Names, sizes: &Sizes) -> Bound {
     let mut lines: BTreeMap<PathBuf, CgroupLine> = BTreeMap::new();
+    let mut gaps = Vec::new();
     for policy in policies {
-        let Some(root) = names.path_of_id(policy.link.cgroup_id) else {
-            continue;
+        let id = policy.link.cgroup_id;
+        let root = match names.path_of_id(id) {
+            Ok(Some(root)) => root,
+            // It has gone, and the policy with it, or it is another container's.
+            Ok(None) => continue,
+            Err(why) => {
+                let name = &policy.name;
+                gaps.push(format!("of policy {name}: cgroup with id {id}: {why}"));
+                continue;
+            }
         };
-        cgroup::walk(&root, &mut |dir, id| {
+        let unlisted = cgroup::walk(&root, &mut |dir, id| {
             let answer = Answer::of(policy, id, names);
             // A cgroup that goes away meanwhile is left out.
             if matches!(answer, Answer::Gone) {
@@ -150,8 +168,16 @@ pub fn cgroup_lines(policies: &[Attached], names: &Names, sizes: &Sizes) -> Vec<
                 .or_insert_with(|| CgroupLine::new(dir, names));
             line.take(&policy.name, &answer, sizes);
         });
+        let below = |one: &Unlisted| format!("below {}: {}", names.of_path(&one.path), one.source);
+        gaps.extend(unlisted.iter().map(below));
     }
-    lines.into_values().collect()
+    // Of policies one below the other.
+    gaps.sort();
+    gaps.dedup();
+    Bound {
+        lines: lines.into_values().collect(),
+        gaps,
+    }
 }
 
 impl CgroupLine {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::why::{self, Level};
 use crate::model::abi::{Event, NO_LIMIT, Tunables};
+use crate::model::config::{Ending, ON_EXIT};
 use crate::model::orders::Sizes;
 use crate::model::reason::ByReason;
 use crate::model::rule::Rule;
@@ -30,6 +31,8 @@ pub enum Line {
         link_id: u32,
         /// What loading the programs took, most of it the verifier's.
         load_ms: u64,
+        #[serde(flatten)]
+        ending: Ending,
         /// transparent_hugepage/enabled, which the policy narrows.
         thp: Option<String>,
         #[serde(skip)]
@@ -201,10 +204,17 @@ impl Line {
                 root,
                 cgroup_id,
                 link_id,
+                ending,
                 setting,
                 ..
             } => {
-                format!("{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}")
+                let end = match ending.said {
+                    true => format!("; {ON_EXIT} is {ending}"),
+                    false => String::new(),
+                };
+                format!(
+                    "{what} attached to {root} (cgroup {cgroup_id}, link {link_id}); {setting}{end}"
+                )
             }
             Line::Kept {
                 what,
@@ -355,6 +365,7 @@ impl<W: Write> Log<W> {
 mod tests {
     use super::*;
     use crate::model::abi::{Decision as Decided, Record, RuleNumber};
+    use crate::model::config::OnExit;
     use crate::model::options;
     use crate::model::orders::X86;
     use crate::model::reason::Reason;
@@ -554,6 +565,7 @@ mod tests {
             cgroup_id: 5,
             link_id: 3,
             load_ms: 200,
+            ending: Ending::chosen(None, None),
             thp: Some("always".to_owned()),
             setting: "transparent_hugepage/enabled is always".to_owned(),
         }
@@ -565,6 +577,20 @@ mod tests {
             printed(&attached(), false),
             "[    0.001] policy default attached to /redis (cgroup 5, link 3); \
              transparent_hugepage/enabled is always\n"
+        );
+        let mut kept = attached();
+        if let Line::Attached { ending, .. } = &mut kept {
+            *ending = Ending::chosen(Some(OnExit::Keep), None);
+        }
+        let text = printed(&kept, false);
+        assert!(
+            text.ends_with(" always; on-exit is keep (--on-exit)\n"),
+            "{text}"
+        );
+        let json = printed(&kept, true);
+        assert!(
+            json.contains(r#""on_exit":"keep","on_exit_from":"--on-exit""#),
+            "{json}"
         );
         assert_eq!(
             printed(
