@@ -10,11 +10,36 @@ use super::{THP, only_in_the_lab, read, write};
 pub const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
 pub const SAVED: &str = "/run/mthp_ext-settings";
 
+/// The settings are one test's.  Dropped: they are as before it.
+pub struct Booted {
+    before: BTreeMap<String, String>,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Drop for Booted {
+    fn drop(&mut self) {
+        let now = values();
+        for (file, value) in &self.before {
+            if now.get(file) != Some(value) {
+                let path = match file.as_str() {
+                    "min_free" => MIN_FREE.to_owned(),
+                    file => format!("{THP}/{file}"),
+                };
+                // The test has failed, or the next one will.
+                let _ = fs::write(path, value);
+            }
+        }
+    }
+}
+
 /// They are those with which a distribution boots, and nobody else's for as long as the guard lives.
-pub fn booted() -> MutexGuard<'static, ()> {
+pub fn booted() -> Booted {
     static ONE: Mutex<()> = Mutex::new(());
     only_in_the_lab();
-    let guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let guard = Booted {
+        _one: ONE.lock().unwrap_or_else(|e| e.into_inner()),
+        before: values(),
+    };
     let _ = fs::remove_dir_all(SAVED);
     for (file, value) in values() {
         if file.ends_with("/enabled") && file != "enabled" {

@@ -181,10 +181,10 @@ impl Drop for Worker {
     }
 }
 
-/// A thread of the test that does the same again and again, until it is stopped.
+/// A thread of the test that does the same again and again, until it is stopped, or dropped.
 pub struct Busy<T> {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<T>,
+    thread: Option<JoinHandle<T>>,
 }
 
 impl<T: Send + 'static> Busy<T> {
@@ -198,13 +198,24 @@ impl<T: Send + 'static> Busy<T> {
             }
             all
         });
-        Busy { over, thread }
+        Busy {
+            over,
+            thread: Some(thread),
+        }
     }
 
     /// What has become of it.
-    pub fn stop(self) -> T {
+    pub fn stop(mut self) -> T {
         self.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// A test that fails leaves none beside the next one.
+impl<T> Drop for Busy<T> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
