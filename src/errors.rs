@@ -3,7 +3,7 @@
 //! reason and remedy, and one exit code each (docs/exit-codes.md).
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::errno::Errno;
@@ -257,8 +257,8 @@ pub enum Error {
 
     /// A policy cannot outlive the process here.
     #[error(
-        "{}: no BPF file system is mounted here, and `--on-exit keep` pins the policy in it. \
-         Run `mount -t bpf bpf {}`, which systemd does at boot, or leave the option out.",
+        "{}: no BPF file system is mounted here, and on-exit = keep (`--on-exit`, or the configuration) pins the \
+         policy in it. Run `mount -t bpf bpf {}`, which systemd does at boot, or leave that out.",
         shown::path(path),
         shown::path(path)
     )]
@@ -404,6 +404,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// A file, or what it is about, that is there and cannot be read: for want of a right, or
+    /// because a system call failed.
+    pub fn reading(path: &Path, source: std::io::Error) -> Self {
+        let path = shown::path(path);
+        match source.kind() {
+            ErrorKind::PermissionDenied => Error::NoPrivilege {
+                what: format!("read {path}"),
+            },
+            _ => Error::System {
+                what: format!("reading {path}"),
+                source,
+            },
+        }
+    }
+
     /// The documented exit code.
     pub fn code(&self) -> u8 {
         match self {

@@ -40,15 +40,22 @@ fn findings(
     setting: Option<&str>,
     now: Duration,
 ) -> Option<Result<Findings>> {
+    if let Some(error) = &policy.failed {
+        let what = || format!("looking whether policy {} runs dry", policy.name);
+        return Some(Err(io::Error::new(error.kind(), error.to_string())).context(what));
+    }
     let tunables = policy.tunables.filter(|_| policy.dry_run)?;
     let id = policy.link.cgroup_id;
     let root = match names.path_of_id(id) {
         Ok(Some(root)) => root,
         // It has gone, and the policy with it, or it is another container's.
         Ok(None) => return None,
-        Err(e) => {
-            let what = || format!("looking for the cgroup (id {id}) of policy {}", policy.name);
-            return Some(Err(e).context(what));
+        Err(one) => {
+            let what = || {
+                let (name, path) = (&policy.name, names.of_path(&one.path));
+                format!("looking for the cgroup (id {id}) of policy {name} in {path}")
+            };
+            return Some(Err(one.source).context(what));
         }
     };
     let mut found = Vec::new();

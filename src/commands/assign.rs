@@ -45,6 +45,8 @@ pub struct Assigner {
     takes_back: u32,
     /// What the command line says.
     on_exit: Option<OnExit>,
+    /// Why nothing that needs PSI can be had later; empty: it can.
+    without_psi: String,
     plan: Plan,
     profiles: Profiles,
     /// Ids of the root's profile, then of each override's.
@@ -57,6 +59,8 @@ pub struct Assigner {
     changes: Vec<Change>,
     /// Cgroups that were asked for it.
     seen: HashSet<u64>,
+    /// Those of them of which that could not be read.
+    unread: HashSet<u64>,
     /// Those of them when all were last looked at.
     looked_at: usize,
     /// Not all profiles are written yet.
@@ -88,11 +92,12 @@ impl Assigner {
         sizes: &Sizes,
         root: &Cgroup,
         (plan, problems): (Plan, Vec<Problem>),
-        (takes_back, scans, on_exit): (bool, bool, Option<OnExit>),
+        (takes_back, without_psi, on_exit): (bool, Option<String>, Option<OnExit>),
     ) -> Result<Self> {
         let all = wanted(&plan, takes_back.into());
         let mut profiles = Profiles::new(&all[0], process::moment());
         let ids = profiles.add(&all).ok_or_else(|| too_many(&file))?;
+        let scans = without_psi.is_none();
         let possible = |rule: &Rule| scans || matches!(rule, Rule::Room | Rule::Cap);
         Ok(Assigner {
             file,
@@ -100,6 +105,7 @@ impl Assigner {
             sizes: *sizes,
             root: root.clone(),
             takes_back: takes_back.into(),
+            without_psi: without_psi.unwrap_or_default(),
             on_exit,
             rules: Rule::ALL.into_iter().filter(possible).collect(),
             bind: all.iter().fold(0, |bind, one| bind | one.bind.0),
@@ -110,6 +116,7 @@ impl Assigner {
             xattrs: Xattrs::default(),
             changes: Vec::new(),
             seen: HashSet::new(),
+            unread: HashSet::new(),
             looked_at: 0,
             unwritten: false,
             problems,
@@ -147,9 +154,22 @@ impl Assigner {
 
     /// Takes in what a cgroup says for itself.  True if that has changed.
     fn look(&mut self, path: &Path, id: u64) -> bool {
-        let found = xattr::read(path);
         self.seen.insert(id);
-        self.take(path, id, found)
+        match xattr::read(path) {
+            Ok(found) => {
+                self.unread.remove(&id);
+                self.take(path, id, found)
+            }
+            // What is in force stays.
+            Err(e) => {
+                if self.unread.insert(id) {
+                    let in_force = self.xattrs.profile(path).is_some();
+                    let change = Change::unread(path, &self.root, in_force, &e);
+                    self.changes.push(change);
+                }
+                false
+            }
+        }
     }
 
     fn take(&mut self, path: &Path, id: u64, found: Option<Xattr>) -> bool {
@@ -171,9 +191,10 @@ impl Assigner {
         }
         let (profiles, unwritten) = (&mut self.profiles, &mut self.unwritten);
         let (rules, bind, takes_back) = (self.rules.0, self.bind, self.takes_back);
+        let without_psi = &self.without_psi;
         let mut place = |wanted: &Tunables| {
             if wanted.rules & !rules != 0 {
-                return Err("it has rules that need PSI, which was off at the start".to_owned());
+                return Err(format!("it has rules that need PSI, which {without_psi}"));
             }
             if wanted.bind.0 & !bind != 0 {
                 return Err(
@@ -237,7 +258,7 @@ impl Assigner {
         let mut found = Vec::new();
         let root = self.root.path.clone();
         // Those above come first.
-        cgroup::walk(&root, &mut |path, id| {
+        let unlisted = cgroup::walk(&root, &mut |path, id| {
             match asked {
                 Asked::All => drop(self.look(path, id)),
                 Asked::New if !self.seen.contains(&id) => drop(self.look(path, id)),
@@ -247,9 +268,15 @@ impl Assigner {
             found.push((id, self.wanted(path)));
         });
         self.write(to)?;
-        let there: HashSet<u64> = found.iter().map(|(id, _)| *id).collect();
-        self.assigned.retain(|id, _| there.contains(id));
-        self.xattrs.keep(|id| there.contains(&id));
+        let mut there: HashSet<u64> = found.iter().map(|(id, _)| *id).collect();
+        if unlisted.is_empty() {
+            self.assigned.retain(|id, _| there.contains(id));
+            self.xattrs.keep(|id| there.contains(&id));
+            self.unread.retain(|id| there.contains(id));
+        } else {
+            // The kernel has the profiles of those that were not seen this time.
+            there.extend(&self.seen);
+        }
         for (id, wanted) in found {
             self.settle(to, id, wanted)?;
         }
@@ -375,9 +402,10 @@ impl Assigner {
             )));
         }
         if all.iter().any(|one| one.rules & !self.rules.0 != 0) {
-            return Err(refused(
-                "it has rules that need PSI, which was off at the start",
-            ));
+            return Err(refused(&format!(
+                "it has rules that need PSI, which {}",
+                self.without_psi
+            )));
         }
         if all.iter().any(|one| one.bind.0 & !self.bind != 0) {
             return Err(refused(

@@ -170,6 +170,8 @@ fn shown_of<'a>(resolved: &'a Resolved, tunables: &Tunables) -> Shown<'a> {
 struct Said {
     xattrs: Xattrs,
     names: Names,
+    /// Directories of cgroups of which that could not be read.
+    unread: Vec<(PathBuf, io::Error)>,
 }
 
 impl Said {
@@ -178,6 +180,7 @@ impl Said {
         let mut said = Said {
             xattrs: Xattrs::default(),
             names: Names::new(root.map_or(Path::new("/"), |root| &root.mount)),
+            unread: Vec::new(),
         };
         let Some(root) = root else {
             return said;
@@ -190,10 +193,12 @@ impl Said {
         };
         // Nothing is loaded.
         let mut place = |_: &Tunables| Ok(0);
-        cgroup::walk(&root.path, &mut |path, id| {
-            let found = xattr::read(path);
-            said.xattrs.take(path, id, found, ground, &mut place);
+        let (xattrs, unread) = (&mut said.xattrs, &mut said.unread);
+        let unlisted = cgroup::walk(&root.path, &mut |path, id| match xattr::read(path) {
+            Ok(found) => drop(xattrs.take(path, id, found, ground, &mut place)),
+            Err(e) => unread.push((path.to_owned(), e)),
         });
+        unread.extend(unlisted.into_iter().map(|one| (one.path, one.source)));
         said
     }
 
@@ -225,6 +230,14 @@ impl Said {
             };
             problems.extend(paths.iter().filter(|_| made.result.is_err()).map(of));
         }
+        problems.extend(self.unread.iter().map(|(path, e)| Problem {
+            place: Place {
+                file: path.clone(),
+                line: None,
+            },
+            what: format!("what it, or a cgroup below it, says for itself cannot be read: {e}"),
+            spoils: Spoils::Override,
+        }));
         problems
     }
 }

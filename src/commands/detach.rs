@@ -17,6 +17,9 @@ use crate::output::print;
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
     detached: Vec<Detached>,
+    /// Not all of them could be: what is said of the rest is not that there is none.
+    #[serde(skip)]
+    failed: bool,
 }
 
 /// One policy that has ended.
@@ -28,7 +31,7 @@ struct Detached {
 }
 
 fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    if report.detached.is_empty() {
+    if report.detached.is_empty() && !report.failed {
         return writeln!(out, "no policy is kept");
     }
     for one in &report.detached {
@@ -58,6 +61,7 @@ pub fn main(args: &DetachArgs) -> Result<()> {
     };
     let mut report = Report {
         detached: Vec::new(),
+        failed: false,
     };
     let mut result = Ok(());
     for place in places {
@@ -72,6 +76,7 @@ pub fn main(args: &DetachArgs) -> Result<()> {
             Err(error) => result = result.and(Err(error)),
         }
     }
+    report.failed = result.is_err();
     print::print(&report, args.json, text)?;
     result
 }

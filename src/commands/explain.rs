@@ -36,6 +36,9 @@ use crate::output::{print, table};
 pub struct Report {
     /// transparent_hugepage/enabled, which the policies narrow.
     thp: Option<String>,
+    /// The same in words.
+    #[serde(skip)]
+    setting: String,
     /// What the cgroup says for itself, or the nearest one above it that says anything.
     said: Option<Said>,
     /// Of all policies together.
@@ -58,7 +61,10 @@ impl Said {
         let mut up = up.take_while(|path| path.starts_with(&cgroup.mount));
         up.find_map(|path| {
             Some(Said {
-                value: xattr::read(path)?.shown(),
+                value: match xattr::read(path) {
+                    Ok(found) => found?.shown(),
+                    Err(e) => format!("(cannot be read: {e})"),
+                },
                 cgroup: names.of_path(path),
             })
         })
@@ -216,8 +222,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if let Some(said) = &report.said {
         writeln!(out, "{XATTR} of {}: {}", said.cgroup, said.value)?;
     }
-    let setting = report.thp.as_deref().unwrap_or("missing in this kernel");
-    writeln!(out, "transparent_hugepage/enabled: {setting}")?;
+    writeln!(out, "transparent_hugepage/enabled: {}", report.setting)?;
     for policy in &report.policies {
         writeln!(out, "\n{}", policy.line.attached_text())?;
         match (&policy.decides, policy.line.unreadable_text()) {
@@ -259,7 +264,8 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
     let policies = attached::attached(&carrier)?;
     let (names, sizes) = (Names::new(&cgroup.mount), thp::sizes_of_this_machine());
     let name = names.of_path(&cgroup.path);
-    let thp = Thp::of_this_machine().enabled;
+    let thp = Thp::of_this_machine();
+    let setting = thp.word();
     let mut line = CgroupLine::new(&cgroup.path, &names);
     let mut answers = Vec::new();
     for policy in on_path(&cgroup, &policies) {
@@ -280,11 +286,11 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
         });
     }
     if answers.is_empty() {
-        let setting = thp.unwrap_or_else(|| "missing in this kernel".to_owned());
         return Err(Error::NotBound { name, setting });
     }
     let report = Report {
-        thp,
+        thp: thp.enabled,
+        setting,
         said: Said::nearest(&cgroup, &names),
         line,
         policies: answers,
@@ -292,10 +298,11 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
     print::print(&report, args.json, text)?;
     match report.line.failed {
         false => Ok(()),
-        true => Err(io::Error::other(
-            "the kernel did not answer for some of the policies: if memory or descriptors were \
-             short, run it again",
-        ))
+        true => Err(io::Error::other(format!(
+            "{}: the rest is complete. If memory or descriptors were short, run it again; \
+             a container or a security module may forbid it",
+            report.line.unreadable.join("; ")
+        )))
         .context(|| "the answer has gaps".to_owned()),
     }
 }
@@ -327,6 +334,7 @@ mod tests {
         };
         Report {
             thp: Some("always".to_owned()),
+            setting: "always".to_owned(),
             said: Some(Said {
                 cgroup: "/".to_owned(),
                 value: "cap=64K".to_owned(),

@@ -191,21 +191,24 @@ impl Source {
         // Who asks whether it lives asks here, and this is another thread.
         self.counters.alive(clock::now_ms(), self.patience)?;
         let names = Names::new(&self.mount);
-        let mut all = Vec::new();
+        let (mut all, mut unread) = (Vec::new(), 0);
         if let Some(explain) = &self.explain {
-            cgroup::walk(&self.root, &mut |path, id| {
-                // One that goes away, or that the kernel will not explain, is left out.
-                if let Ok(Some(explained)) = attached::explain(explain.as_fd(), id) {
-                    all.push((names.of_path(path), explained));
+            let unlisted = cgroup::walk(&self.root, &mut |path, id| {
+                match attached::explain(explain.as_fd(), id) {
+                    Ok(Some(explained)) => all.push((names.of_path(path), explained)),
+                    // It goes away.
+                    Ok(None) => {}
+                    Err(_) => unread += 1,
                 }
             });
+            unread += unlisted.len();
         }
         let snapshot = Snapshot {
             in_force: self.counters.in_force(),
             root: names.of_path(&self.root),
             sizes: self.sizes,
             counts: self.counters.now(),
-            cgroups: Cgroups::new(all),
+            cgroups: Cgroups::new(all, unread),
         };
         openmetrics::text(snapshot).map_err(io::Error::other)
     }

@@ -157,14 +157,15 @@ impl Drop for Requests {
 fn connect(args: &ReloadArgs) -> Result<UnixStream> {
     if let Some(root) = &args.root {
         let root = Cgroup::open(root)?;
-        return UnixStream::connect(path_of(root.id)).map_err(|e| nobody(&root.path, &e));
+        return UnixStream::connect(path_of(root.id)).map_err(|e| nobody(&root.path, e));
     }
     let directory = Path::new(DIRECTORY);
-    let (mut found, mut failed) = all().map_err(|e| nobody(directory, &e))?;
+    let (mut found, mut failed) = all().map_err(|e| nobody(directory, e))?;
     if let Some(pid) = args.pid {
         found.retain(|one| listens(one) == Some(pid));
         if found.is_empty() {
-            failed = io::Error::other(format!("process {pid} has no socket there"));
+            let what = format!("process {pid} has no socket there");
+            failed = io::Error::new(io::ErrorKind::NotFound, what);
         }
     }
     match (found.pop(), found.len()) {
@@ -173,7 +174,7 @@ fn connect(args: &ReloadArgs) -> Result<UnixStream> {
             "{} daemons of mthp_ext run here: name the --root of one, as `mthp_ext status` shows it.",
             others + 1
         ))),
-        (None, _) => Err(nobody(directory, &failed)),
+        (None, _) => Err(nobody(directory, failed)),
     }
 }
 
@@ -208,14 +209,18 @@ fn all() -> io::Result<(Vec<UnixStream>, io::Error)> {
 }
 
 /// Nobody hears, or nobody may ask.
-fn nobody(path: &Path, error: &io::Error) -> Error {
+fn nobody(path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Error::NoPrivilege {
             what: "ask a daemon of root".to_owned(),
         },
-        _ => Error::NotRunning {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Error::NotRunning {
             path: path.to_owned(),
             why: error.to_string(),
+        },
+        _ => Error::System {
+            what: format!("looking for a daemon in {}", path.display()),
+            source: error,
         },
     }
 }

@@ -125,10 +125,14 @@ pub fn main(args: &RunArgs) -> Result<()> {
         made.map_err(|problems| config::unusable(file, &problems))
     };
     let planned = configuration.as_ref().map(plan).transpose()?;
-    let ending = match &planned {
+    let mut ending = match &planned {
         Some((plan, _)) => plan.ending(args.on_exit),
         None => Ending::chosen(args.on_exit, None),
     };
+    // The next start would refuse to end what a dry run has left.
+    if ending.on_exit == OnExit::Keep && args.dry_run {
+        ending = ending.detached("a dry run is not kept");
+    }
     let (policy, mut tunables) = match &planned {
         Some((plan, problems)) => {
             // `run` leaves out what has a mistake, and says so.
@@ -166,15 +170,26 @@ pub fn main(args: &RunArgs) -> Result<()> {
     let psi = psi::available(&pressure_file);
     let mut assigner = match configuration.zip(planned) {
         Some((file, planned)) => {
-            let psi = psi.as_ref().is_ok_and(|is_on| *is_on);
-            let here = (carrier.takes_back(), psi, args.on_exit);
+            let without = match &psi {
+                Ok(true) => None,
+                Ok(false) => Some("was off at the start".to_owned()),
+                Err(e) => Some(format!("could not be read at the start ({e})")),
+            };
+            if let Err(e) = &psi {
+                eprintln!(
+                    "mthp_ext: {}: {e}: policies that need PSI are refused until the next start",
+                    shown::path(&pressure_file)
+                );
+            }
+            let psi = without.is_none();
+            let here = (carrier.takes_back(), without, args.on_exit);
             let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, here)?;
             scans = psi || assigner.needs_scan();
             Some(assigner)
         }
         None => None,
     };
-    if scans && !psi.context(|| format!("reading {}", shown::path(&pressure_file)))? {
+    if scans && !psi.map_err(|e| Error::reading(&pressure_file, e))? {
         return Err(Error::NoPsi {
             policy: title,
             why: psi::why_not(&pressure_file),
@@ -196,6 +211,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
     }
     // Where nobody would hold it, it ends with this process, as without the option.
     let hand_over = wanted && notify::holds(|name| std::env::var_os(name));
+    if wanted && !hand_over {
+        ending = ending.detached("the service manager holds nothing");
+    }
     let time = Duration::from_nanos;
     let trigger = match scans {
         true => Some(Trigger::arm(
@@ -218,11 +236,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         dry_run: args.dry_run.into(),
         ..load
     };
-    // The next start would refuse to end what a dry run has left.
-    let keep = ending.on_exit == OnExit::Keep && !args.dry_run;
-    if ending.on_exit == OnExit::Keep && args.dry_run {
-        eprintln!("mthp_ext: a dry run is not kept: it ends with this daemon");
-    }
+    let keep = ending.on_exit == OnExit::Keep;
     // The policy is worth more than that it can be asked to reload; SIGHUP does it, too.  Before
     // cgroups are looked at: who writes an override from now on, asks.
     let requests = Requests::listen(&root);

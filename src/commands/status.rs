@@ -27,6 +27,9 @@ use crate::output::{print, settings, table};
 pub struct Report {
     /// transparent_hugepage/enabled, which the policies narrow.
     thp: Option<String>,
+    /// The same in words.
+    #[serde(skip)]
+    setting: String,
     policies: Vec<PolicyLine>,
     neighbours: neighbours::Host,
     cgroups: Vec<CgroupLine>,
@@ -35,7 +38,7 @@ pub struct Report {
 }
 
 fn text(report: &Report, as_tree: bool, out: &mut impl Write) -> io::Result<()> {
-    let setting = report.thp.as_deref().unwrap_or("missing in this kernel");
+    let setting = &report.setting;
     if report.policies.is_empty() {
         return writeln!(
             out,
@@ -70,21 +73,24 @@ fn text(report: &Report, as_tree: bool, out: &mut impl Write) -> io::Result<()> 
 
 /// What the kernel would not say of one policy or cgroup, after all the rest is printed.
 fn incomplete(report: &Report) -> Result<()> {
-    let policies = report
-        .policies
-        .iter()
-        .filter(|policy| policy.error.is_some());
+    let policies = report.policies.iter();
+    let policies =
+        policies.filter_map(|p| Some(format!("policy {}: {}", p.policy, p.error.as_ref()?)));
     let cgroups = report.cgroups.iter().filter(|cgroup| cgroup.failed);
-    match (policies.count(), cgroups.count(), report.gaps.len()) {
-        (0, 0, 0) => Ok(()),
-        (policies, cgroups, gaps) => Err(io::Error::other(format!(
-            "the kernel did not answer for {policies} of the policies and {cgroups} of the \
-             cgroups, and {gaps} could not be looked into, whose lines say why; the others are \
-             complete: if memory or descriptors were short, run it again; \
-             a container or a security module may forbid it"
-        )))
-        .context(|| "the answer has gaps".to_owned()),
-    }
+    let cgroups = cgroups.map(|c| format!("{}: {}", c.cgroup, c.unreadable.join("; ")));
+    let mut all = policies.chain(cgroups).chain(report.gaps.iter().cloned());
+    let Some(first) = all.next() else {
+        return Ok(());
+    };
+    let others = match all.count() {
+        0 => String::new(),
+        count => format!(", and {count} more"),
+    };
+    Err(io::Error::other(format!(
+        "{first}{others}: the rest is complete. If memory or descriptors were short, run it again; \
+         a container or a security module may forbid it"
+    )))
+    .context(|| "the answer has gaps".to_owned())
 }
 
 /// The names of the cgroups, indented by depth and without the path of the nearest one above that
@@ -115,8 +121,10 @@ fn ask() -> Result<Report> {
     let policies = attached::attached(&carrier)?;
     let names = Names::new(&root.mount);
     let bound = cgroups::bound(&policies, &names, &thp::sizes_of_this_machine());
+    let thp = Thp::of_this_machine();
     Ok(Report {
-        thp: Thp::of_this_machine().enabled,
+        setting: thp.word(),
+        thp: thp.enabled,
         policies: policies.iter().map(|p| PolicyLine::of(p, &names)).collect(),
         neighbours: neighbours::Host::read(),
         cgroups: bound.lines,
@@ -176,13 +184,21 @@ mod tests {
         assert!(out.contains(why), "{out}");
         let error = incomplete(&report).unwrap_err();
         assert_eq!(error.code(), 1);
-        assert!(error.to_string().contains("1 of the cgroups"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(": mine: Cannot allocate memory: the rest"),
+            "{error}"
+        );
         report.cgroups.clear();
         report.gaps.push("below /a: Permission denied".to_owned());
         let out = printed(&report);
         assert!(out.ends_with("\nnot listed: below /a: Permission denied\n"));
         let error = incomplete(&report).unwrap_err().to_string();
-        assert!(error.contains("1 could not be looked into"), "{error}");
+        assert!(
+            error.contains("below /a: Permission denied: the rest"),
+            "{error}"
+        );
         report.gaps.clear();
         report.policies[0].error = Some("Too many open files".to_owned());
         let out = printed(&report);
@@ -254,6 +270,7 @@ mod tests {
     fn without_a_policy_the_setting_is_named() {
         let report = Report {
             thp: Some("madvise".to_owned()),
+            setting: "madvise".to_owned(),
             policies: Vec::new(),
             neighbours: neighbours::Host::read(),
             cgroups: Vec::new(),
@@ -268,6 +285,7 @@ mod tests {
     fn report(cgroups: Vec<CgroupLine>) -> Report {
         Report {
             thp: Some("always".to_owned()),
+            setting: "always".to_owned(),
             policies: vec![line()],
             neighbours: neighbours::Host::read(),
             cgroups,

@@ -17,7 +17,6 @@ use crate::kernel::thp::Thp;
 use crate::model::policy::{BUILT_IN, Policy};
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
-use crate::model::shown;
 use crate::output::print;
 
 /// What was found out of one thing: whether it is there, or why nobody knows.
@@ -72,7 +71,10 @@ impl Facts {
                 Ok(cgroup) => known(cgroup.require_memory().as_ref().copied()),
                 Err(error) => known(Err(error)),
             },
-            psi: psi.map_err(|e| format!("reading {}: {e}", shown::path(&psi_file))),
+            psi: match psi {
+                Ok(is_on) => Ok(is_on),
+                Err(e) => known(Err(&Error::reading(&psi_file, e))),
+            },
             privileged: process::privileged().map_err(|e| e.to_string()),
             thp: Thp::of_this_machine(),
         }
@@ -84,11 +86,11 @@ impl Facts {
     }
 }
 
-/// A lack has an error of its own; a failed system call leaves it open.
+/// A lack has an error of its own; what could not be read leaves it open.
 fn known(found: std::result::Result<(), &Error>) -> Known {
     match found {
         Ok(()) => Ok(true),
-        Err(error @ Error::System { .. }) => Err(error.to_string()),
+        Err(error @ (Error::System { .. } | Error::NoPrivilege { .. })) => Err(error.to_string()),
         Err(_) => Ok(false),
     }
 }
@@ -249,6 +251,9 @@ const FEATURES: &[Feature] = &[
     },
 ];
 
+/// What only policies with a scan need.
+const OF_SCANS: [&str; 3] = ["psi-kfuncs", "memcg-kfuncs", "psi"];
+
 /// Exit code where the first feature that is not there cannot be looked at: as of a failed call.
 const UNREAD: u8 = 1;
 
@@ -263,12 +268,15 @@ pub struct Line {
     what: &'static str,
     from: &'static str,
     remedy: &'static str,
+    /// By every policy.
+    #[serde(skip)]
+    needed: bool,
 }
 
 /// The whole answer.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
-    /// `full`, or the name of the first feature that is missing.
+    /// `full`, or the name of the first feature that is missing, or that nobody knows of.
     pub verdict: &'static str,
     /// Exit code: 0, or that of docs/exit-codes.md.
     pub exit_code: u8,
@@ -299,6 +307,7 @@ pub fn judge(facts: &Facts) -> Report {
                 what: f.what,
                 from: f.from,
                 remedy: f.remedy,
+                needed: f.code != 0 && !OF_SCANS.contains(&f.name),
             }
         })
         .collect();
@@ -378,7 +387,7 @@ fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
         }
     }
     match report.policies.as_slice() {
-        [] if report.exit_code == UNREAD => {
+        [] if report.exit_code == UNREAD && missing(false).all(|line| !line.needed) => {
             writeln!(out, "whether a policy can run here is unknown")
         }
         [] => writeln!(out, "no policy can run here"),
@@ -421,6 +430,7 @@ mod tests {
             privileged: Ok(true),
             thp: Thp {
                 enabled: Some("always".to_owned()),
+                unread: None,
                 off: false,
             },
         }
@@ -483,9 +493,18 @@ mod tests {
         let facts = Facts {
             btf: unread(),
             abilities: Abilities::default(),
-            privileged: Ok(false),
             ..full()
         };
+        let out = shown(&facts);
+        assert!(
+            out.ends_with("whether a policy can run here is unknown\n"),
+            "{out}"
+        );
+        let facts = Facts {
+            privileged: Ok(false),
+            ..facts
+        };
+        assert!(shown(&facts).ends_with("no policy can run here\n"));
         let report = judge(&facts);
         assert_eq!((report.verdict, report.exit_code), ("btf", 1));
         assert_eq!(report.policies, [""; 0]);

@@ -48,7 +48,8 @@ impl Kernel {
             said.push("no policy is attached".to_owned());
         }
         if !bound.gaps.is_empty() {
-            said.push(format!("not listed: {}", bound.gaps.join(", ")));
+            // In front: the line may be longer than the screen is wide.
+            said.insert(0, format!("not listed: {}", bound.gaps.join(", ")));
         }
         screen.update(said.join(", "), bound.lines, elapsed);
         Ok(())

@@ -3,6 +3,7 @@
 //! what they come to beside a configuration.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -88,6 +89,26 @@ pub struct Change {
     pub text: String,
 }
 
+impl Change {
+    /// What it says is not known, and what was in force stays.
+    pub fn unread(path: &Path, root: &Cgroup, in_force: bool, why: &io::Error) -> Self {
+        let cgroup = name_of(path, root);
+        Change {
+            text: format!("{cgroup}: its {XATTR} cannot be read ({why}): what is in force stays"),
+            cgroup,
+            in_force,
+        }
+    }
+}
+
+/// A cgroup's name as it is shown.
+fn name_of(path: &Path, root: &Cgroup) -> String {
+    match path.strip_prefix(&root.mount) {
+        Ok(path) => format!("/{}", shown::path(path)),
+        Err(_) => shown::path(path),
+    }
+}
+
 /// All of them.
 #[derive(Default)]
 pub struct Xattrs {
@@ -169,10 +190,7 @@ impl Xattrs {
         place: Place<'_>,
     ) -> Option<Change> {
         let before = self.of.remove(path).filter(|one| one.id == id);
-        let cgroup = match path.strip_prefix(&ground.root.mount) {
-            Ok(path) => format!("/{}", shown::path(path)),
-            Err(_) => shown::path(path),
-        };
+        let cgroup = name_of(path, ground.root);
         let Some(xattr) = found else {
             before?;
             let (_, policy, _) = self.without(path, ground);

@@ -108,7 +108,10 @@ impl Carrier {
     /// [`Error::NoBtf`] if there is none, or a failed system call.
     pub fn probe() -> Result<Self> {
         let kernel = Self::probe_in(Path::new(VMLINUX_BTF))?;
-        if kernel.abilities.hook != Hook::None || !Path::new(MODULE_BTF).exists() {
+        let module = Path::new(MODULE_BTF);
+        if kernel.abilities.hook != Hook::None
+            || !module.try_exists().map_err(|e| Error::reading(module, e))?
+        {
             return Ok(kernel);
         }
         let joined = split::joined(Path::new(VMLINUX_BTF), Path::new(MODULE_BTF))
@@ -376,18 +379,14 @@ fn btf_is(id: u32, module: &str) -> bool {
     ret == 0 && name.split(|&b| b == 0).next() == Some(module.as_bytes())
 }
 
-/// The kernel has none, or what there is cannot be read.
+/// The kernel has none that this program knows, or what there is cannot be read.
 fn no_btf(path: &Path, source: io::Error) -> Error {
-    let is_read = source.raw_os_error().is_none();
-    match is_read || source.kind() == io::ErrorKind::NotFound {
-        true => Error::NoBtf {
+    match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidData => Error::NoBtf {
             path: path.to_owned(),
             source,
         },
-        false => Error::System {
-            what: format!("reading the type information in {}", shown::path(path)),
-            source,
-        },
+        _ => Error::reading(path, source),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
-use crate::errors::{Context, Error, Result};
+use crate::errors::{Error, Result};
 use crate::model::shown::{self, shown};
 
 /// The usual mount point.
@@ -26,9 +27,13 @@ pub const DEFAULT_MOUNT: &str = "/sys/fs/cgroup";
 pub const ENABLE_MEMORY: &str = "A cgroup above does not enable it: \
      run `echo +memory > cgroup.subtree_control` in each cgroup above this one.";
 
-/// Is this path inside a cgroup2 file system?
+/// Is this path known to be inside a cgroup2 file system?
 pub fn is_cgroup2(path: &Path) -> bool {
-    statfs(path).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC)
+    on_cgroup2(path).is_ok_and(|is| is)
+}
+
+fn on_cgroup2(path: &Path) -> io::Result<bool> {
+    Ok(statfs(path)?.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
 /// A cgroup v2 directory, checked.
@@ -53,19 +58,20 @@ impl Cgroup {
             path: path.to_owned(),
             why: why.to_owned(),
         };
-        let what = || format!("looking at the cgroup {}", shown::path(path));
+        let unread = |source| Error::reading(path, source);
         let real = match fs::canonicalize(path) {
             Ok(real) => real,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(not("there is nothing by this name"));
             }
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                return Err(not("a part of the path is a file"));
+            // What no path of a cgroup has.
+            Err(e) if is_one_of(&e, &[Errno::ENOTDIR, Errno::ELOOP, Errno::ENAMETOOLONG]) => {
+                return Err(not(&e.to_string()));
             }
-            other => other.context(what)?,
+            Err(e) => return Err(unread(e)),
         };
-        let meta = fs::metadata(&real).context(what)?;
-        if !is_cgroup2(&real) {
+        let meta = fs::metadata(&real).map_err(unread)?;
+        if !on_cgroup2(&real).map_err(unread)? {
             if path == Path::new(DEFAULT_MOUNT) {
                 return Err(Error::NoCgroup2 {
                     path: path.to_owned(),
@@ -101,20 +107,22 @@ impl Cgroup {
     /// [`Error::NoMemoryController`] with the remedy that fits, or a failed system call.
     pub fn require_memory(&self) -> Result<()> {
         let has = |dir: &Path| {
-            let controllers = fs::read_to_string(dir.join("cgroup.controllers"));
-            controllers.map(|c| c.split_whitespace().any(|c| c == "memory"))
-        };
-        let (why, remedy) = match has(&self.path) {
-            Ok(true) => return Ok(()),
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                let file = self.path.join("cgroup.controllers");
-                return Err(e).context(|| format!("reading {}", shown::path(&file)));
+            let file = dir.join("cgroup.controllers");
+            match fs::read_to_string(&file) {
+                Ok(controllers) => Ok(controllers.split_whitespace().any(|c| c == "memory")),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+                Err(e) => Err(Error::reading(&file, e)),
             }
-            _ if has(&self.mount).is_ok_and(|is| is) => (
+        };
+        if has(&self.path)? {
+            return Ok(());
+        }
+        let (why, remedy) = match has(&self.mount)? {
+            true => (
                 "cgroup.controllers does not list it".to_owned(),
                 ENABLE_MEMORY,
             ),
-            _ => (
+            false => (
                 "the whole hierarchy has none".to_owned(),
                 "It is disabled (cgroup_disable=memory), not built in (CONFIG_MEMCG), or on \
                  cgroup v1: boot without that option, or with systemd.unified_cgroup_hierarchy=1.",
@@ -165,7 +173,7 @@ impl Names {
     ///
     /// # Errors
     /// If it was not found, and not all of them could be looked at.
-    pub fn path_of_id(&self, id: u64) -> io::Result<Option<PathBuf>> {
+    pub fn path_of_id(&self, id: u64) -> std::result::Result<Option<PathBuf>, Unlisted> {
         if let Some(path) = self.known.borrow().get(&id) {
             return Ok(Some(path.clone()));
         }
@@ -183,7 +191,7 @@ impl Names {
         });
         self.known.replace(all);
         match (self.known.borrow().get(&id), unlisted.into_iter().next()) {
-            (None, Some(first)) => Err(first.source),
+            (None, Some(first)) => Err(first),
             (found, _) => Ok(found.cloned()),
         }
     }
@@ -238,9 +246,24 @@ pub struct Unlisted {
     pub source: io::Error,
 }
 
+impl fmt::Display for Unlisted {
+    /// "/sys/fs/cgroup/a: Permission denied (os error 13)"
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", shown::path(&self.path), self.source)
+    }
+}
+
+/// Is it one of these?
+fn is_one_of(error: &io::Error, these: &[Errno]) -> bool {
+    these
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(*errno as i32))
+}
+
 /// Visits `dir` and all directories below it, parents first, in order of name.
-/// What vanishes is left out: cgroups come and go.  Returns those that could not be looked into,
-/// of which nothing below was visited.
+/// What vanishes is left out: cgroups come and go.  Returns those that could not be looked into:
+/// of what is below them some, or all, was not visited.
+#[must_use = "who takes what was visited for all there is loses what was not"]
 pub fn walk(dir: &Path, visit: &mut impl FnMut(&Path, u64)) -> Vec<Unlisted> {
     let mut unlisted = Vec::new();
     walk_on(dir, visit, &mut unlisted);
@@ -261,8 +284,7 @@ fn walk_on(dir: &Path, visit: &mut impl FnMut(&Path, u64), unlisted: &mut Vec<Un
     });
     if let Err(source) = listed {
         // The kernel has either for a directory that goes.
-        let goes = [Errno::ENOENT, Errno::ENODEV].map(|errno| Some(errno as i32));
-        if !goes.contains(&source.raw_os_error()) {
+        if !is_one_of(&source, &[Errno::ENOENT, Errno::ENODEV]) {
             unlisted.push(Unlisted {
                 path: dir.to_owned(),
                 source,
@@ -295,6 +317,12 @@ mod tests {
     #[test]
     fn a_plain_directory_is_no_cgroup() {
         let t = tempfile::tempdir().unwrap();
+        let file = t.path().join("file");
+        fs::write(&file, "").unwrap();
+        let long = t.path().join("x".repeat(300));
+        for typing_error in [file.join("below"), long] {
+            assert_eq!(Cgroup::open(&typing_error).unwrap_err().code(), 3);
+        }
         assert_eq!(Cgroup::open(t.path()).unwrap_err().code(), 3);
         assert_eq!(Cgroup::open(&t.path().join("none")).unwrap_err().code(), 3);
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
@@ -135,8 +136,10 @@ impl Place {
     /// # Errors
     /// Beside those of [`Self::find`], [`Error::NoBpffs`].
     pub fn make(root: &Cgroup) -> Result<Self> {
-        if !statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC) {
-            return Err(Error::NoBpffs { path: BPFFS.into() });
+        match statfs(BPFFS) {
+            Ok(found) if found.filesystem_type() == BPF_FS_MAGIC => {}
+            Ok(_) | Err(Errno::ENOENT) => return Err(Error::NoBpffs { path: BPFFS.into() }),
+            Err(e) => return Err(Error::reading(Path::new(BPFFS), e.into())),
         }
         let path = Self::path_of(root);
         // One that sweeps may take an empty directory away before it is locked.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::cgroup::{self, Cgroup};
-use crate::errors::{Context, Error, Result};
+use crate::errors::{Error, Result};
 use crate::model::shown::shown;
 
 /// The cgroup of this name, below the usual mount point or elsewhere.
@@ -49,15 +49,15 @@ fn path_of(mount: &Path, word: &OsStr) -> Result<PathBuf> {
         }
     });
     let names = cgroup::Names::new(mount);
+    // Another one of this name may be there.
+    if let Some(first) = unlisted.into_iter().next() {
+        return Err(Error::reading(&first.path, first.source));
+    }
     match found.as_slice() {
         [one] => Ok(one.clone()),
-        [] => match unlisted.into_iter().next() {
-            None => Err(why(
-                "no cgroup has this path, and no unit this name".to_owned()
-            )),
-            Some(first) => Err(first.source)
-                .context(|| format!("looking for it below {}", names.of_path(&first.path))),
-        },
+        [] => Err(why(
+            "no cgroup has this path, and no unit this name".to_owned()
+        )),
         several => {
             let paths: Vec<String> = several.iter().map(|path| names.of_path(path)).collect();
             Err(why(format!("several have this name: {}", paths.join(", "))))

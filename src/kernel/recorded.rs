@@ -207,10 +207,12 @@ pub fn remove_old(paths: Vec<PathBuf>, keep: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Does a process write it?  A kernel without CONFIG_FILE_LOCKING cannot tell: then one may.
+/// Does a process write it?  A kernel without CONFIG_FILE_LOCKING cannot tell, nor can who may not
+/// open it: then one may.
 pub fn is_written(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else {
-        return false;
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) => return e.kind() != ErrorKind::NotFound,
     };
     let mut found = lock(libc::F_WRLCK);
     // Asking takes no lock, so a reader never stands in the way of a daemon that starts.

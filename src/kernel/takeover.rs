@@ -217,7 +217,7 @@ pub(super) fn copy(storage: &OwnedFd, object: &Object, root: &Cgroup) {
     if into.value_size() as usize != state.len() {
         return;
     }
-    cgroup::walk(&root.path, &mut |path, _| {
+    let unlisted = cgroup::walk(&root.path, &mut |path, _| {
         let Ok(directory) = File::open(path) else {
             return;
         };
@@ -235,6 +235,9 @@ pub(super) fn copy(storage: &OwnedFd, object: &Object, root: &Cgroup) {
             let _ = into.update(&key, &state, MapFlags::ANY);
         }
     });
+    for one in unlisted {
+        eprintln!("mthp_ext: {one}: what was kept of the cgroups below it begins anew");
+    }
 }
 
 /// What of a cgroup's state means something to the programs that wrote it alone: profiles, and the

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -65,8 +66,10 @@ fn choice(file: &Path) -> Option<String> {
 /// The host's setting, which a policy narrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thp {
-    /// transparent_hugepage/enabled; `None` without THP in the kernel.
+    /// transparent_hugepage/enabled; `None` without THP in the kernel, and where it is not known.
     pub enabled: Option<String>,
+    /// Why it is not known.
+    pub unread: Option<String>,
     /// No size is on: there is nothing to narrow.
     pub off: bool,
 }
@@ -74,7 +77,12 @@ pub struct Thp {
 impl Thp {
     /// Reads it below `dir`.  Each size may have a setting of its own.
     pub fn read(dir: &Path) -> Self {
-        let enabled = choice(&dir.join("enabled"));
+        let file = dir.join("enabled");
+        let (enabled, unread) = match fs::read_to_string(&file) {
+            Ok(text) => (chosen(&text).map(str::to_owned), None),
+            Err(e) if e.kind() == ErrorKind::NotFound => (None, None),
+            Err(e) => (None, Some(e.to_string())),
+        };
         let sizes = fs::read_dir(dir).into_iter().flatten().flatten();
         let on = |word: Option<String>| word.is_some_and(|w| w != "never" && w != "inherit");
         let own = sizes
@@ -85,8 +93,18 @@ impl Thp {
             })
             .any(|size| on(choice(&size.path().join("enabled"))));
         Thp {
-            off: !own && !on(enabled.clone()),
+            off: unread.is_none() && !own && !on(enabled.clone()),
             enabled,
+            unread,
+        }
+    }
+
+    /// "always", or why there is no such word.
+    pub fn word(&self) -> String {
+        match (&self.enabled, &self.unread) {
+            (Some(word), _) => word.clone(),
+            (None, Some(why)) => format!("cannot be read ({why})"),
+            (None, None) => "missing in this kernel".to_owned(),
         }
     }
 
@@ -98,9 +116,12 @@ impl Thp {
     /// "transparent_hugepage/enabled is always"
     pub fn text(&self) -> String {
         let note = if self.off { ": nothing to narrow" } else { "" };
-        match &self.enabled {
-            Some(word) => format!("transparent_hugepage/enabled is {word}{note}"),
-            None => "this kernel has no transparent huge pages: nothing to narrow".to_owned(),
+        match (&self.enabled, &self.unread) {
+            (Some(word), _) => format!("transparent_hugepage/enabled is {word}{note}"),
+            (None, Some(_)) => format!("transparent_hugepage/enabled {}", self.word()),
+            (None, None) => {
+                "this kernel has no transparent huge pages: nothing to narrow".to_owned()
+            }
         }
     }
 }
@@ -187,6 +208,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Thp::read(dir.path()).enabled, None);
         assert!(Thp::read(dir.path()).text().contains("no transparent"));
+        // What cannot be read is not missing.
+        let unreadable = tempfile::tempdir().unwrap();
+        fs::create_dir(unreadable.path().join("enabled")).unwrap();
+        let thp = Thp::read(unreadable.path());
+        assert!(
+            thp.text()
+                .starts_with("transparent_hugepage/enabled cannot be read (")
+        );
+        assert!(!thp.off);
         let size = dir.path().join("hugepages-64kB");
         fs::create_dir(&size).unwrap();
         for (top, own, off) in [

@@ -35,10 +35,17 @@ impl Xattr {
     }
 }
 
-/// That of a cgroup's directory; `None` if it has none, has gone, or may not be looked at.  One
-/// system call where there is none.
-pub fn read(dir: &Path) -> Option<Xattr> {
-    found(dir).ok().flatten()
+/// That of a cgroup's directory; `None` if it has none, or has gone.  One system call where there
+/// is none.
+///
+/// # Errors
+/// If it cannot be read, so that nobody knows what it says.
+pub fn read(dir: &Path) -> io::Result<Option<Xattr>> {
+    match found(dir) {
+        // The kernel has either for a directory that goes.
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOENT | Errno::NODEV)) => Ok(None),
+        other => other,
+    }
 }
 
 /// The same for who is about to replace it: it is not taken for none where it cannot be read.
@@ -178,8 +185,10 @@ mod tests {
     #[test]
     fn what_is_not_there_says_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path()), None);
-        assert_eq!(read(Path::new("/proc/none")), None);
+        assert_eq!(read(dir.path()).unwrap(), None);
+        assert_eq!(read(Path::new("/proc/none")).unwrap(), None);
+        // Of a file's name below it nobody knows what it says.
+        assert!(read(Path::new("/proc/version/below")).is_err());
         assert_eq!(replaced(dir.path()).unwrap(), None);
         assert_eq!(replaced(Path::new("/proc/none")).unwrap_err().code(), 1);
         let error = write(Path::new("/proc/none"), "off").unwrap_err();

@@ -59,7 +59,7 @@ impl OnExit {
 pub struct Ending {
     /// What.
     pub on_exit: OnExit,
-    /// `--on-exit`, the place in a configuration, or `default`.
+    /// `--on-exit`, the place in a configuration, or `default`; in words where it cannot be so.
     #[serde(rename = "on_exit_from")]
     pub from: String,
     /// Somebody does.
@@ -88,6 +88,17 @@ impl Ending {
             from: "default".to_owned(),
             said: false,
         })
+    }
+}
+
+impl Ending {
+    /// It ends with the daemon, whoever says otherwise; `why` in a few words.
+    pub fn detached(self, why: &str) -> Self {
+        Ending {
+            on_exit: OnExit::Detach,
+            from: format!("{why}, whatever {} says", self.from),
+            said: self.said,
+        }
     }
 }
 

@@ -125,6 +125,8 @@ metrics! {
         "Cgroups that have asked at least once, each of which has the metrics with that label";
     CGROUPS_LEFT_OUT: "cgroups_left_out", Gauge, None, [],
         "Cgroups that have asked and are not served, as others have asked more";
+    CGROUPS_UNREAD: "cgroups_unread", Gauge, None, [],
+        "Cgroups that could not be read or listed: on this page they, and those below them, are missing";
     REQUESTS: "requests", Counter, None, ["cgroup", "reason"],
         "Requests for a folio that the policy decided";
     OF_SIZE: "size_requests", Counter, None, ["cgroup", "reason", "size"],

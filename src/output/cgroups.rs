@@ -153,7 +153,7 @@ pub fn bound(policies: &[Attached], names: &Names, sizes: &Sizes) -> Bound {
             Ok(None) => continue,
             Err(why) => {
                 let name = &policy.name;
-                gaps.push(format!("of policy {name}: cgroup with id {id}: {why}"));
+                gaps.push(format!("the cgroup of policy {name} (id {id}): {why}"));
                 continue;
             }
         };

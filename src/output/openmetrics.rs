@@ -65,6 +65,7 @@ pub struct Snapshot {
 pub struct Cgroups {
     by_name: BTreeMap<String, Explained>,
     left_out: usize,
+    unread: usize,
 }
 
 impl fmt::Debug for Cgroups {
@@ -80,8 +81,9 @@ fn asked(explained: &Explained) -> u64 {
 }
 
 impl Cgroups {
-    /// Of all that there are, the [`MOST_CGROUPS`] that have asked the most.
-    pub fn new(all: impl IntoIterator<Item = (String, Explained)>) -> Self {
+    /// Of all that there are, the [`MOST_CGROUPS`] that have asked the most.  `unread` could not be
+    /// read or listed.
+    pub fn new(all: impl IntoIterator<Item = (String, Explained)>, unread: usize) -> Self {
         let mut all: Vec<(String, Explained)> = all
             .into_iter()
             .filter(|(_, explained)| asked(explained) != 0)
@@ -95,6 +97,7 @@ impl Cgroups {
             // Two of one name, if any are shown alike, are one series: the format allows no other.
             by_name: all.into_iter().collect(),
             left_out,
+            unread,
         }
     }
 }
@@ -166,6 +169,7 @@ impl Snapshot {
             m if m == metrics::CONFIG_LEFT_OUT => out.add(&[], whole(in_force.config_left_out)),
             m if m == metrics::CGROUPS => out.add(&[], whole(self.cgroups.by_name.len())),
             m if m == metrics::CGROUPS_LEFT_OUT => out.add(&[], whole(self.cgroups.left_out)),
+            m if m == metrics::CGROUPS_UNREAD => out.add(&[], whole(self.cgroups.unread)),
             m if m == metrics::SCANS => out.add(&[], counts.scans),
             m if m == metrics::SCAN_TIME => {
                 let time = std::time::Duration::from_nanos(counts.scan_ns);
@@ -304,7 +308,7 @@ mod tests {
                 reported: 2,
                 suppressed: 5,
             },
-            cgroups: Cgroups::new(cgroups),
+            cgroups: Cgroups::new(cgroups, 4),
         }
     }
 

@@ -61,6 +61,11 @@ impl Call {
         }
     }
 
+    /// The file that it asks for an extended attribute.
+    pub fn asks_about(&self) -> Option<String> {
+        (self.number == libc::SYS_lgetxattr).then(|| self.path(0))?
+    }
+
     /// The file that it removes.
     pub fn removes(&self) -> Option<String> {
         match self.number {
