@@ -57,7 +57,7 @@ pub fn info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
 /// All struct_ops links of the system.
 ///
 /// # Errors
-/// EPERM without CAP_SYS_ADMIN; a link that goes away meanwhile is left out.
+/// EPERM without CAP_SYS_ADMIN; a link that comes or goes meanwhile is left out.
 pub fn struct_ops_links() -> io::Result<Vec<LinkInfo>> {
     let mut found = Vec::new();
     let mut id = 0;
@@ -76,7 +76,14 @@ pub fn struct_ops_links() -> io::Result<Vec<LinkInfo>> {
         let fd = unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) };
         if fd < 0 {
             match io::Error::from_raw_os_error(-fd) {
-                e if e.kind() == io::ErrorKind::NotFound => continue,
+                // It has gone, or is not yet: the kernel has EAGAIN for one that is being made.
+                e if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::WouldBlock
+                ) =>
+                {
+                    continue;
+                }
                 e => return Err(e),
             }
         }
