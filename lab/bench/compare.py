@@ -9,10 +9,10 @@ from lab.bench.spec import Metric
 from lab.bench.table import Table, World
 from lab.bench.text import field, label
 from lab.bench.variants import ABLATION, SWEEPS, SWEPT
-from lab.bench.walks import PER_OPERATION
+from lab.bench.walks import PER_INSTRUCTION, PER_OPERATION, SERVERS, WALKS
 
-NOTABLE, NOTABLE_WALKS, NOTABLE_TAIL = 0.02, 0.05, 0.1
-"""A figure, walks, and a latency, that differ by less count as the same. Walks of equal runs have differed by 5 %."""
+NOTABLE, NOTABLE_WALKS, NOTABLE_TAIL = 0.02, 0.1, 0.1
+"""A figure, walks, and a latency, that differ by less count as the same. Walks of equal runs have differed by 10 %."""
 LEFT_OUT = (
     f"Differences of less than {NOTABLE:.0%} ({NOTABLE_TAIL:.0%} of a p99, {NOTABLE_WALKS:.0%} of walks) are left out, "
     "and where runs overlap."
@@ -21,7 +21,7 @@ LEFT_OUT = (
 
 
 def _figures(table: Table, world: World) -> list[Metric]:
-    walks = [PER_OPERATION] if table.tlb else []
+    walks = [PER_OPERATION, SERVERS, PER_INSTRUCTION] if table.tlb else []
     return list(dict.fromkeys([*world.case.judged, *walks, COVER_64K, COVER_2M, PEAK, KILLS, FLIPS]))
 
 
@@ -29,7 +29,8 @@ def _differs(table: Table, world: World, arm: Arm, metric: Metric) -> bool:
     mine, theirs = table.figure(world, DEFAULT, metric), table.figure(world, arm.key, metric)
     if mine is None or theirs is None:
         return mine is not theirs
-    bound = {PER_OPERATION: NOTABLE_WALKS, world.case.tail: NOTABLE_TAIL}.get(metric, NOTABLE)
+    tail = NOTABLE_TAIL if metric == world.case.tail else NOTABLE
+    bound = NOTABLE_WALKS if metric in WALKS else tail
     if abs(mine.median - theirs.median) <= bound * max(abs(mine.median), abs(theirs.median)):
         return False
     return mine.most < theirs.least or theirs.most < mine.least

@@ -11,37 +11,43 @@ from lab.bench import markdown, page
 from lab.bench.compare import ablation, sweeps
 from lab.bench.execute import fates_of
 from lab.bench.published import beside
-from lab.bench.table import Table
+from lab.bench.table import Table, World
+from lab.bench.variants import VARIANTS
 from lab.bench.walks import by_program
 from lab.paths import RESULTS
 from lab.results import Gate
 
 
+def _cell(table: Table, world: World, arm: str) -> dict[str, Any]:
+    """What was measured of an arm in a row."""
+    figures: dict[str, Any] = {}
+    for metric in table.metrics(world):
+        found, interval = table.figure(world, arm, metric), table.interval(world, arm, metric)
+        figures[metric.key] = found and {
+            "median": found.median,
+            "min": found.least,
+            "max": found.most,
+            "interval": interval and [interval.low, interval.high],
+        }
+    runs = table.runs(world, arm)
+    cut_short = sum(run.by_host for run in runs)
+    cell = {"runs": len(runs), "cut_short": cut_short, "fates": fates_of(runs), **figures}
+    if modelled := [run for run in table.modelled(world, arm) if run.tlb]:
+        cell["walks_by_program"] = by_program(modelled)
+        cell["modelled"] = len(modelled)
+        cell["lost"] = max(run.tlb.lost for run in modelled if run.tlb)
+    return cell
+
+
 def collect(table: Table) -> dict[str, Any]:
     """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {"runs", "fates",
     metric: {"median", "min", "max", "interval"}, "walks_by_program": {name: {"user", "kernel"}}, "modelled", "lost"}},
-    "tlb"}},
-    "rules": [...], "constants": [...], "published": [...]}"""
+    "variants": {rule taken away or constant varied: as an arm}, "tlb"}},
+    "rules": [...], "constants": [...], "published": [...]}; the last three in words, as the tables have them."""
     worlds: dict[str, Any] = {}
     for world in table.worlds:
-        arms: dict[str, Any] = {}
-        for arm in table.arms(world):
-            figures: dict[str, Any] = {}
-            for metric in table.metrics(world):
-                found, interval = table.figure(world, arm.key, metric), table.interval(world, arm.key, metric)
-                figures[metric.key] = found and {
-                    "median": found.median,
-                    "min": found.least,
-                    "max": found.most,
-                    "interval": interval and [interval.low, interval.high],
-                }
-            runs = table.runs(world, arm.key)
-            cut_short = sum(run.by_host for run in runs)
-            arms[arm.key] = {"runs": len(runs), "cut_short": cut_short, "fates": fates_of(runs), **figures}
-            if modelled := [run for run in table.modelled(world, arm.key) if run.tlb]:
-                arms[arm.key]["walks_by_program"] = by_program(modelled)
-                arms[arm.key]["modelled"] = len(modelled)
-                arms[arm.key]["lost"] = max(run.tlb.lost for run in modelled if run.tlb)
+        arms = {arm.key: _cell(table, world, arm.key) for arm in table.arms(world)}
+        variants = {arm.key: _cell(table, world, arm.key) for arm in VARIANTS if table.runs(world, arm.key)}
         regret: dict[str, Any] = {}
         for score in world.case.scores:
             for arm in table.arms(world):
@@ -51,7 +57,7 @@ def collect(table: Table) -> dict[str, Any]:
                     "interval": one.interval and [one.interval.low, one.interval.high],
                     "best_static": one.best,
                 }
-        worlds[world.key] = {"title": world.title, "regret": regret, "arms": arms}
+        worlds[world.key] = {"title": world.title, "regret": regret, "arms": arms, "variants": variants}
         if table.tlb:
             worlds[world.key]["tlb"] = table.tlb.line(world.case)
     return {

@@ -124,10 +124,12 @@ SWEPT: Mapping[str, Mapping[str, Arm]] = {
 }
 """Option -> value -> the arm with it."""
 
+VARIANTS = (*ABLATION.values(), *(arm for values in SWEPT.values() for arm in values.values()))
+"""All of them."""
+
 _SINGLE = {
     **ARM,
-    **{arm.key: arm for arm in ABLATION.values()},
-    **{arm.key: arm for values in SWEPT.values() for arm in values.values()},
+    **{arm.key: arm for arm in VARIANTS},
 }
 _GROUPS = {
     "ablation": [DEFAULT, *(arm.key for arm in ABLATION.values())],

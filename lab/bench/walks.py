@@ -147,6 +147,7 @@ def _by_kernel(run: Run) -> float | None:
 
 
 PER_OPERATION = _by_operation("all", "")
+SERVERS = _metric("walks_op_servers", "walks per operation, servers", _by_server)
 PER_INSTRUCTION = _by_instruction("all", "")
 REFERENCES = _metric(
     "references_op", "page-table reads per operation",
@@ -157,7 +158,7 @@ WALKS = (
     _by_operation("4K", ", 4K"),
     _by_operation("joined", ", joined"),
     _by_operation("2M", ", 2M"),
-    _metric("walks_op_servers", "walks per operation, servers", _by_server),
+    SERVERS,
     _metric("walks_op_kernel", "walks per operation, in the kernel", _by_kernel),
     REFERENCES,
     PER_INSTRUCTION,

@@ -16,7 +16,7 @@ from lab.bench.table import Table
 from lab.bench.text import case_table, not_modelled
 from lab.errors import LabError
 from lab.paths import REPO
-from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, one
+from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, case_of, one
 from lab.tests.tlb_records import TLB, modelled, modelled_slow
 from lab.tlb.geometry import Geometry
 from lab.vm import Mode
@@ -121,6 +121,21 @@ class SuiteTest(unittest.TestCase):
         self.assertEqual(world["arms"]["never"]["walks_by_program"]["load"], {"user": 2_000_003, "kernel": 3})
         self.assertEqual((world["arms"]["never"]["modelled"], world["arms"]["never"]["lost"]), (1, 0.0))
         self.assertIn("stand for", world["tlb"])
+
+    def test_a_constant_that_is_varied_has_all_rows_as_well(self) -> None:
+        keys = ("mthp_ext", "min-memory=2M")
+        runs = [case_of(FREE, key) for key in keys] + [modelled(FREE, key, 200_000) for key in keys]
+        table = Table(runs, TLB)
+        world = collect(table)["worlds"]["redis/set-none/classic"]
+        self.assertEqual((list(world["arms"]), list(world["variants"])), (["mthp_ext"], ["min-memory=2M"]))
+        mine, theirs = world["arms"]["mthp_ext"], world["variants"]["min-memory=2M"]
+        self.assertEqual(list(mine), list(theirs))
+        for metric in (walks.PER_OPERATION, walks.SERVERS, walks.PER_INSTRUCTION):
+            self.assertEqual(mine[metric.key], theirs[metric.key])
+            self.assertGreater(theirs[metric.key]["median"], 0)
+        [(_, _, rows)] = compare.sweeps(table)
+        for label in ("walks per operation", "walks per operation, servers", "walks per 1,000 instructions"):
+            self.assertIn(label, rows[0])
 
     def test_readers_learn_whether_there_was_a_model(self) -> None:
         self.assertIn("TLB misses", not_modelled(ENVIRONMENT)[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 from lab.bench import walks
 from lab.paths import REPO
-from lab.tests.bench_runs import one
+from lab.tests.bench_runs import case_of, one
 from lab.tlb.counts import read
 from lab.tlb.geometry import Geometry, size
 from lab.tlb.model import Model
@@ -30,7 +30,7 @@ TLB = walks.Tlb(Model(Emulator("qemu"), REPO / "LICENSE", Geometry()), size("3.4
 
 def modelled(case: Any, arm: str, count: int) -> Any:
     """A run of the model; its servers are the first task."""
-    run = one(case, arm)
+    run = case_of(case, arm)
     return replace(run, cell=replace(run.cell, modelled=True), tlb=read([record(server=count, load=10 * count)])[0])
 
 
