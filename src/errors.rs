@@ -303,6 +303,18 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// Somebody has taken the policy away while it ran.
+    #[error(
+        "{}: the policy is no longer attached to this cgroup, which is still there. \
+         Somebody detached its link (`bpftool link detach`): the system's setting applies there \
+         until mthp_ext is started again.",
+        shown::path(path)
+    )]
+    Detached {
+        /// The cgroup.
+        path: PathBuf,
+    },
+
     /// No cgroup v2 hierarchy at all.
     #[error(
         "{}: no cgroup v2 hierarchy is mounted here. \
@@ -360,7 +372,7 @@ pub enum Error {
         "{}: no mthp_ext answers here ({why}). \
          None runs, it runs on another cgroup, or it could not make its socket and said so: \
          `mthp_ext status` shows where policies are, `systemctl status mthp_ext` the service.",
-        path.display()
+        shown::path(path)
     )]
     NotRunning {
         /// The cgroup, or the directory of the sockets.
@@ -445,6 +457,7 @@ impl Error {
             Error::Refused { code, .. } => (*code).max(1),
             Error::SettingsDiffer { .. } => 18,
             Error::NothingToCompare { .. } => 20,
+            Error::Detached { .. } => 21,
         }
     }
 }
@@ -496,7 +509,8 @@ Exit codes:
   17  no daemon answers
   18  `settings show`: a setting differs from what a policy needs
   19  `compare`: something differs by more than noise
-  20  `compare`: the two files have no figure in common";
+  20  `compare`: the two files have no figure in common
+  21  somebody detached the policy while it ran";
 
 #[cfg(test)]
 mod tests {
@@ -547,6 +561,7 @@ mod tests {
             Error::AlreadyAttached { path: path.clone() },
             Error::RootRemoved { path: path.clone() },
             Error::Running { path: path.clone() },
+            Error::Detached { path: path.clone() },
             Error::NoBpffs { path: path.clone() },
             Error::SettingsDiffer { count: 1 },
             Error::SettingsNotWritable {
@@ -558,7 +573,10 @@ mod tests {
                 source: io(),
             },
             Error::NoCgroup2 { path: path.clone() },
-            Error::NoBtf { path, source: io() },
+            Error::NoBtf {
+                path: path.clone(),
+                source: io(),
+            },
             Error::Scan { source: io() },
             Error::Load {
                 what: text(),
@@ -580,7 +598,7 @@ mod tests {
                 directory: PathBuf::from("/p"),
             },
             Error::NotRunning {
-                path: PathBuf::from("/p"),
+                path: path.clone(),
                 why: text(),
             },
             Error::NothingToCompare {
@@ -600,7 +618,7 @@ mod tests {
         codes.sort_unstable();
         codes.dedup();
         // 19 is no failure: what was compared differs.
-        let wanted: Vec<u8> = (1..=20).filter(|code| *code != 19).collect();
+        let wanted: Vec<u8> = (1..=21).filter(|code| *code != 19).collect();
         assert_eq!(codes, wanted);
     }
 

@@ -594,15 +594,22 @@ fn a_hostile_name_is_harmless_in_every_output() {
             let out = command(answer).output().unwrap();
             harmless(&format!("{answer:?}"), &[out.stdout, out.stderr].concat());
         }
-        for answer in ["explain", "--json"] {
-            let mut explain = command(&["explain"]);
-            let explain = explain.args((answer == "--json").then_some(answer));
-            let out = explain.arg(&leaf).output().unwrap();
-            harmless(
-                &format!("explain {answer}"),
-                &[out.stdout, out.stderr].concat(),
-            );
+        for (words, of) in [
+            (&["explain"][..], &leaf),
+            (&["explain", "--json"], &leaf),
+            (&["set", "cap=32K", "--cgroup"], &leaf),
+            (&["set", "no-such=1", "--cgroup"], &leaf),
+            (&["unset", "--json", "--cgroup"], &leaf),
+            (&["reload", "--root"], &root),
+            (&["reload", "--root"], &leaf),
+            (&["detach", "--root"], &root),
+        ] {
+            let out = command(words).arg(of).output().unwrap();
+            harmless(&format!("{words:?}"), &[out.stdout, out.stderr].concat());
         }
+        let looked = common::own::OwnFile::new("looked.json", status().to_string());
+        let out = command(&["compare", looked.path(), looked.path()]).output();
+        harmless("compare", &out.unwrap().stdout);
         // A second one is refused, and names it.
         let mut second = command(&["run", "--root"]);
         let out = second.arg(&root).args(CAP).output().unwrap();

@@ -27,12 +27,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use common::caps;
 use common::ext::{attached, command, link_id, run_on};
 use common::inject;
 use common::worker::{Worker, bound};
 use common::{Group, MIB, PATIENCE, eventually, world};
-
-const UNIT: &str = include_str!("../packaging/systemd/mthp_ext.service");
 
 const METRICS: &str = "unix:/run/mthp_ext_test/service.sock";
 
@@ -325,50 +324,22 @@ fn a_loop_that_hangs_gives_no_sign_of_life() {
     eventually("it is served again", || probe().0.contains(" 200 "));
 }
 
-/// Numbers of linux/capability.h.
-fn number(capability: &str) -> libc::c_ulong {
-    match capability {
-        "CAP_SYS_RESOURCE" => 24,
-        "CAP_PERFMON" => 38,
-        "CAP_BPF" => 39,
-        other => panic!("a capability that is new here: {other}"),
-    }
-}
-
-/// Leaves a command that root starts only these.
-fn only(command: &mut Command, capabilities: &[&str]) {
-    let keep: Vec<libc::c_ulong> = capabilities.iter().map(|name| number(name)).collect();
-    let drop = move || {
-        // Up to the last that the kernel knows.
-        for capability in (0..64).filter(|one| !keep.contains(one)) {
-            // SAFETY: takes numbers; changes this process, which is about to become another.
-            if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
-                break;
-            }
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec, system calls alone.
-    unsafe { command.pre_exec(drop) };
-}
-
 #[test]
 #[ignore = "needs the lab's VM"]
 fn the_units_capabilities_are_enough_and_none_too_many() {
     world();
-    let line = |line: &'static str| line.strip_prefix("CapabilityBoundingSet=");
-    let unit: Vec<&str> = UNIT.lines().find_map(line).unwrap().split(' ').collect();
+    let unit = caps::of_the_unit();
     let group = Group::new("bounded");
     let manager = Manager::new();
     let mut enough = command(&run_on(&group, &[]));
     manager.starts(&mut enough);
-    only(&mut enough, &unit);
+    caps::only(&mut enough, &unit);
     let service = Service(enough.stdout(Stdio::null()).spawn().unwrap());
     assert!(manager.next(PATIENCE).unwrap().starts_with("READY=1\n"));
     drop(service);
     // Nor does libbpf read what modules bring, of which stock kernels have hundreds.
     let mut traced = command(&run_on(&group, &[]));
-    only(&mut traced, &unit);
+    caps::only(&mut traced, &unit);
     let mut asked = BTreeSet::new();
     let ended = inject::run(traced, |call| {
         asked.extend((call.number == libc::SYS_bpf).then_some(call.args[0]));
@@ -380,7 +351,7 @@ fn the_units_capabilities_are_enough_and_none_too_many() {
     for missing in &unit {
         let rest: Vec<&str> = unit.iter().copied().filter(|one| one != missing).collect();
         let mut less = command(&run_on(&group, &[]));
-        only(&mut less, &rest);
+        caps::only(&mut less, &rest);
         let out = less.output().unwrap();
         assert_eq!(out.status.code(), Some(4), "without {missing}: {out:?}");
     }

@@ -9,9 +9,12 @@
 
 mod common;
 
-use std::os::unix::fs::chown;
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
+use std::time::Duration;
 
+use common::caps;
 use common::ext::{Ext, output, status_of};
 use common::own::{OwnFile, tiny};
 use common::worker::Worker;
@@ -150,6 +153,53 @@ fn it_is_found_at_the_start_and_on_cgroups_made_later() {
     later.remove();
     let again = root.child("later");
     eventually("the next one is free", || huge(&again));
+}
+
+/// Of one that cannot be read nothing is made up: not that it is in force, nor that there is none.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_the_daemon_may_not_read_is_not_in_force() {
+    world();
+    let root = Group::new("closed");
+    let (a, other) = (root.child("a"), root.child("other"));
+    let file = OwnFile::new("config.toml", tiny("*/narrow"));
+    // As the unit, without the right to look past permissions.
+    let ext = Ext::run_as(&root, &["--config", file.path()], |command| {
+        caps::only(command, &caps::of_the_unit());
+    });
+    assert_eq!(set(&a, "policy=tiny").0, 0);
+    assert_eq!((huge(&a), huge(&other)), (false, true));
+    for group in [&a, &other] {
+        chown(&group.path, Some(1000), Some(1000)).unwrap();
+        set_permissions(&group.path, Permissions::from_mode(0o700)).unwrap();
+    }
+    // What was in force stays, also when all are looked at.
+    for group in [&a, &other] {
+        let (code, text) = set(group, "cap=16K");
+        assert_ne!(code, 0, "{text}");
+        assert!(text.contains("cannot be read (Permission denied"), "{text}");
+    }
+    assert_eq!(said(&["reload"]).0, 0);
+    assert_eq!((huge(&a), huge(&other)), (false, true));
+    // Another cgroup by this name has nothing of it.
+    a.remove();
+    let again = root.child("a");
+    set_permissions(&again.path, Permissions::from_mode(0o700)).unwrap();
+    chown(&again.path, Some(1000), Some(1000)).unwrap();
+    eventually("the next one is free", || huge(&again));
+    set_permissions(&other.path, Permissions::from_mode(0o755)).unwrap();
+    let (code, text) = set(&other, "cap=16K");
+    assert_eq!(code, 0, "{text}");
+    assert!(!huge(&other));
+    // Of each it is said once.
+    let lines = ext.during(Duration::from_secs(2));
+    for group in [&again, &other] {
+        let unread = lines.iter().filter(|line| {
+            let text = line["text"].as_str().unwrap_or_default();
+            line["cgroup"] == group.name() && text.contains("cannot be read")
+        });
+        assert!(unread.count() >= 1, "{lines:?}");
+    }
 }
 
 #[test]

@@ -90,11 +90,23 @@ reload_without() {
 # A unit says for itself that nothing is narrowed for it.
 unit_says_off() {
 	mkdir -p /run/systemd/system/probe.service.d
-	printf '%s\n' '[Service]' 'ExecStartPre=+/usr/local/sbin/mthp_ext set off' >/run/systemd/system/probe.service.d/own.conf
+	printf '%s\n' '[Service]' 'ExecStartPre=-+/usr/local/sbin/mthp_ext set off' >/run/systemd/system/probe.service.d/own.conf
 	probe
 	rm -r /run/systemd/system/probe.service.d
 	journalctl -b -u probe.service --no-pager | grep user.mthp_ext
 	[ -z "$narrowed" ] && [ "$huge" -gt 0 ]
+}
+
+# A service does not depend on its override: not on a right one, nor on the program.
+refused_starts() {
+	mkdir -p /run/systemd/system/probe.service.d
+	printf '%s\n' '[Service]' 'ExecStartPre=-+/usr/local/sbin/mthp_ext set policy=no-such' \
+		'ExecStartPre=-+/usr/local/sbin/no-such-program set off' >/run/systemd/system/probe.service.d/own.conf
+	probe
+	rm -r /run/systemd/system/probe.service.d
+	journalctl -b -u probe.service --no-pager | grep no-such
+	# It ran, and under the policy of the root.
+	[ "${narrowed:-0}" -gt 0 ]
 }
 
 stops() {
@@ -190,6 +202,7 @@ check "the policy narrows" narrows
 check "kill -9 is followed by a restart" restarted_after KILL 60
 check "a reload of a good configuration keeps the process" reload_good
 check "a unit's drop-in takes the policy away from it" unit_says_off
+check "a unit whose override is refused starts all the same" refused_starts
 check "a reload of a bad configuration fails and changes nothing" reload_bad
 check "a reload without a configuration changes nothing" reload_without
 check "stop leaves nothing attached" stops

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::cli::Directory;
 use super::config;
+use super::seen::{Seen, Way};
 use super::xattrs::{Change, Ground, Xattrs};
 use crate::errors::{Context, Error, Result};
 use crate::kernel::assign::Assign;
@@ -16,7 +17,7 @@ use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::process;
 use crate::kernel::xattr::{self, Xattr};
 use crate::model::abi::{Bind, Load, PROFILES, Tunables};
-use crate::model::config::{ON_EXIT, OnExit, Problem, XATTR};
+use crate::model::config::{Here, ON_EXIT, OnExit, Problem, XATTR};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
@@ -36,17 +37,25 @@ enum Asked {
     None,
 }
 
+/// What the start has found, and no reload changes.
+pub struct Start {
+    /// The kernel asks at reclaim.
+    pub takes_back: bool,
+    /// Why nothing that needs PSI can be had; `None`: it can.
+    pub without_psi: Option<String>,
+    /// What the command line says.
+    pub on_exit: Option<OnExit>,
+    /// What decides about that besides.
+    pub here: Here,
+}
+
 /// A configuration at work.
 pub struct Assigner {
     file: PathBuf,
     directory: Directory,
     sizes: Sizes,
     root: Cgroup,
-    takes_back: u32,
-    /// What the command line says.
-    on_exit: Option<OnExit>,
-    /// Why nothing that needs PSI can be had later; empty: it can.
-    without_psi: String,
+    start: Start,
     plan: Plan,
     profiles: Profiles,
     /// Ids of the root's profile, then of each override's.
@@ -58,9 +67,9 @@ pub struct Assigner {
     /// Changes of that nobody has heard of yet.
     changes: Vec<Change>,
     /// Cgroups that were asked for it.
-    seen: HashSet<u64>,
-    /// Those of them of which that could not be read.
-    unread: HashSet<u64>,
+    seen: Seen,
+    /// Those of them of which that could not be read, and why.
+    unread: HashMap<u64, String>,
     /// Those of them when all were last looked at.
     looked_at: usize,
     /// Not all profiles are written yet.
@@ -73,6 +82,13 @@ pub struct Assigner {
     pub problems: Vec<Problem>,
 }
 
+impl Start {
+    /// In words.
+    fn without_psi(&self) -> &str {
+        self.without_psi.as_deref().unwrap_or_default()
+    }
+}
+
 /// The values of the root and of each override.
 fn wanted(plan: &Plan, takes_back: u32) -> Vec<Tunables> {
     let overrides = plan.overrides.iter().map(|one| one.tunables);
@@ -81,8 +97,7 @@ fn wanted(plan: &Plan, takes_back: u32) -> Vec<Tunables> {
 }
 
 impl Assigner {
-    /// The configuration of `file`, as it was planned, for `root`.  `scans`: whether there can be
-    /// scans, without which some rules cannot be.
+    /// The configuration of `file`, as it was planned, for `root`.
     ///
     /// # Errors
     /// [`Error::Config`].
@@ -92,21 +107,19 @@ impl Assigner {
         sizes: &Sizes,
         root: &Cgroup,
         (plan, problems): (Plan, Vec<Problem>),
-        (takes_back, without_psi, on_exit): (bool, Option<String>, Option<OnExit>),
+        start: Start,
     ) -> Result<Self> {
-        let all = wanted(&plan, takes_back.into());
+        let all = wanted(&plan, start.takes_back.into());
         let mut profiles = Profiles::new(&all[0], process::moment());
         let ids = profiles.add(&all).ok_or_else(|| too_many(&file))?;
-        let scans = without_psi.is_none();
+        let scans = start.without_psi.is_none();
         let possible = |rule: &Rule| scans || matches!(rule, Rule::Room | Rule::Cap);
         Ok(Assigner {
             file,
             directory: directory.clone(),
             sizes: *sizes,
             root: root.clone(),
-            takes_back: takes_back.into(),
-            without_psi: without_psi.unwrap_or_default(),
-            on_exit,
+            start,
             rules: Rule::ALL.into_iter().filter(possible).collect(),
             bind: all.iter().fold(0, |bind, one| bind | one.bind.0),
             plan,
@@ -115,8 +128,8 @@ impl Assigner {
             assigned: HashMap::new(),
             xattrs: Xattrs::default(),
             changes: Vec::new(),
-            seen: HashSet::new(),
-            unread: HashSet::new(),
+            seen: Seen::default(),
+            unread: HashMap::new(),
             looked_at: 0,
             unwritten: false,
             problems,
@@ -154,22 +167,29 @@ impl Assigner {
 
     /// Takes in what a cgroup says for itself.  True if that has changed.
     fn look(&mut self, path: &Path, id: u64) -> bool {
-        self.seen.insert(id);
         match xattr::read(path) {
             Ok(found) => {
                 self.unread.remove(&id);
                 self.take(path, id, found)
             }
-            // What is in force stays.
+            // What is in force stays, and it is asked again when others are.
             Err(e) => {
-                if self.unread.insert(id) {
+                // Of another cgroup that had this path nothing does.
+                let other = self.xattrs.id(path).is_some_and(|known| known != id);
+                let changed = other && self.take(path, id, None);
+                if self.unread.insert(id, e.to_string()).is_none() {
                     let in_force = self.xattrs.profile(path).is_some();
                     let change = Change::unread(path, &self.root, in_force, &e);
                     self.changes.push(change);
                 }
-                false
+                changed
             }
         }
+    }
+
+    /// Is it to be asked what it says for itself?
+    fn is_new(&self, id: u64) -> bool {
+        !self.seen.contains(id) || self.unread.contains_key(&id)
     }
 
     fn take(&mut self, path: &Path, id: u64, found: Option<Xattr>) -> bool {
@@ -190,8 +210,8 @@ impl Assigner {
             held.extend(self.xattrs.profiles());
         }
         let (profiles, unwritten) = (&mut self.profiles, &mut self.unwritten);
-        let (rules, bind, takes_back) = (self.rules.0, self.bind, self.takes_back);
-        let without_psi = &self.without_psi;
+        let (rules, bind, takes_back) = (self.rules.0, self.bind, self.start.takes_back.into());
+        let without_psi = self.start.without_psi();
         let mut place = |wanted: &Tunables| {
             if wanted.rules & !rules != 0 {
                 return Err(format!("it has rules that need PSI, which {without_psi}"));
@@ -256,32 +276,37 @@ impl Assigner {
     /// Looks at every cgroup, and at what some of them say for themselves.
     fn visit(&mut self, to: &Assign, asked: Asked) -> Result<()> {
         let mut found = Vec::new();
+        let (mut there, mut way) = (Seen::default(), Way::default());
         let root = self.root.path.clone();
         // Those above come first.
         let unlisted = cgroup::walk(&root, &mut |path, id| {
+            there.insert(id, way.enter(path, id));
             match asked {
                 Asked::All => drop(self.look(path, id)),
-                Asked::New if !self.seen.contains(&id) => drop(self.look(path, id)),
+                Asked::New if self.is_new(id) => drop(self.look(path, id)),
                 Asked::New => {}
                 Asked::None => drop(self.take(path, id, None)),
             }
             found.push((id, self.wanted(path)));
         });
         self.write(to)?;
-        let mut there: HashSet<u64> = found.iter().map(|(id, _)| *id).collect();
-        if unlisted.is_empty() {
-            self.assigned.retain(|id, _| there.contains(id));
-            self.xattrs.keep(|id| there.contains(&id));
-            self.unread.retain(|id| there.contains(id));
-        } else {
-            // The kernel has the profiles of those that were not seen this time.
-            there.extend(&self.seen);
+        if !unlisted.is_empty() {
+            // The kernel has the profiles of those below that are there.
+            let closed = unlisted.iter().filter_map(|one| cgroup::id_of(&one.path));
+            let mount = &self.root.mount;
+            there.keep_below(&self.seen, &closed.collect(), |id| {
+                let found = cgroup::by_id(mount, id);
+                found.is_err_and(|e| e.kind() == io::ErrorKind::StaleNetworkFileHandle)
+            });
         }
+        self.assigned.retain(|id, _| there.contains(*id));
+        self.xattrs.keep(|id| there.contains(id));
+        self.unread.retain(|id, _| there.contains(*id));
         for (id, wanted) in found {
             self.settle(to, id, wanted)?;
         }
         self.seen = there;
-        self.looked_at = self.seen.len();
+        self.looked_at = self.seen.count();
         Ok(())
     }
 
@@ -326,7 +351,7 @@ impl Assigner {
             };
             self.look_along(to, &path)?;
         }
-        if self.seen.len() > 2 * self.looked_at + GONE {
+        if self.seen.count() > 2 * self.looked_at + GONE {
             self.visit(to, Asked::New)?;
         }
         Ok(())
@@ -338,11 +363,15 @@ impl Assigner {
         let mut line: Vec<&Path> = path.ancestors().collect();
         // The root itself was there before all others.
         line.retain(|path| path.starts_with(&root) && *path != root);
+        let mut above = self.root.id;
         for path in line.into_iter().rev() {
             let Some(id) = cgroup::id_of(path) else {
                 continue;
             };
-            if !self.seen.contains(&id) && self.look(path, id) && self.xattrs.any_below(path) {
+            let changed = self.is_new(id) && self.look(path, id);
+            self.seen.insert(id, above);
+            above = id;
+            if changed && self.xattrs.any_below(path) {
                 // What they say builds on this.
                 return self.visit(to, Asked::All);
             }
@@ -368,8 +397,15 @@ impl Assigner {
         if path == self.root.path {
             self.visit(to, Asked::All)?;
         } else {
-            self.seen.remove(&id);
+            self.seen.remove(id);
             self.look_along(to, path)?;
+        }
+        if let Some(why) = self.unread.get(&id) {
+            let text = format!(
+                "its {XATTR} cannot be read ({why}), so what was in force stays: the daemon needs \
+                 the right to read the cgroup's directory"
+            );
+            return Ok(Some((false, text)));
         }
         let in_force = self.xattrs.profile(path).is_some();
         Ok(Some(match self.xattrs.text(path) {
@@ -391,11 +427,12 @@ impl Assigner {
             file: self.file.clone(),
             what: format!("{what}, which a policy in force cannot change: restart mthp_ext"),
         };
-        let all = wanted(&plan, self.takes_back);
+        let all = wanted(&plan, self.start.takes_back.into());
         if plan.tunables.window_ns != self.plan.tunables.window_ns {
             return Err(refused("it has another window"));
         }
-        let (now, then) = (self.plan.ending(self.on_exit), plan.ending(self.on_exit));
+        let ending = |plan: &Plan| plan.ending(self.start.on_exit).come_to(self.start.here);
+        let (now, then) = (ending(&self.plan), ending(&plan));
         if now.on_exit != then.on_exit {
             return Err(refused(&format!(
                 "it has another {ON_EXIT}, {then} instead of {now}"
@@ -404,7 +441,7 @@ impl Assigner {
         if all.iter().any(|one| one.rules & !self.rules.0 != 0) {
             return Err(refused(&format!(
                 "it has rules that need PSI, which {}",
-                self.without_psi
+                self.start.without_psi()
             )));
         }
         if all.iter().any(|one| one.bind.0 & !self.bind != 0) {

@@ -20,6 +20,7 @@ pub mod policies;
 pub mod reload;
 pub mod run;
 pub mod schema;
+pub mod seen;
 pub mod set;
 pub mod settings;
 pub mod status;

@@ -20,6 +20,7 @@ use super::cli::ReloadArgs;
 use super::exporter;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::cgroup::Cgroup;
+use crate::model::shown;
 use crate::output::print;
 
 /// Where the sockets are.
@@ -219,7 +220,7 @@ fn nobody(path: &Path, error: io::Error) -> Error {
             why: error.to_string(),
         },
         _ => Error::System {
-            what: format!("looking for a daemon in {}", path.display()),
+            what: format!("looking for a daemon in {}", shown::path(path)),
             source: error,
         },
     }

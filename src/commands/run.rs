@@ -15,7 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use super::assign::Assigner;
+use super::assign::{Assigner, Start};
 use super::checked;
 use super::cli::RunArgs;
 use super::config;
@@ -37,12 +37,11 @@ use crate::kernel::psi::{self, Trigger};
 use crate::kernel::takeover::Stay;
 use crate::kernel::thp::{self, Change, Thp, Watched};
 use crate::model::abi::{self, Load, Own, Tunables};
-use crate::model::config::{Ending, OnExit};
+use crate::model::config::{Ending, Here, OnExit, Place, Problem, Spoils};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
 use crate::model::profiles::{self, Profiles};
-use crate::model::shown;
 use crate::output::log::{End, Line, Log, Source};
 use crate::output::openmetrics::InForce;
 use crate::output::why::Level;
@@ -85,6 +84,10 @@ impl Woke {
     }
 }
 
+/// Without scans and a watchdog nothing wakes the loop: so long, in ms, until it looks at what
+/// somebody may have changed by hand.
+const UNDISTURBED: u16 = 10_000;
+
 /// Why the loop ended without an error.
 enum Ended {
     By(Signal),
@@ -125,14 +128,14 @@ pub fn main(args: &RunArgs) -> Result<()> {
         made.map_err(|problems| config::unusable(file, &problems))
     };
     let planned = configuration.as_ref().map(plan).transpose()?;
-    let mut ending = match &planned {
+    let asked = match &planned {
         Some((plan, _)) => plan.ending(args.on_exit),
         None => Ending::chosen(args.on_exit, None),
     };
-    // The next start would refuse to end what a dry run has left.
-    if ending.on_exit == OnExit::Keep && args.dry_run {
-        ending = ending.detached("a dry run is not kept");
-    }
+    let here = Here {
+        dry_run: args.dry_run,
+        held: notify::holds(|name| std::env::var_os(name)),
+    };
     let (policy, mut tunables) = match &planned {
         Some((plan, problems)) => {
             // `run` leaves out what has a mistake, and says so.
@@ -159,7 +162,13 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     tunables.own = own(&what);
     if args.check {
-        return checked::main(&what, &tunables, programs.tunable(), &ending, args.json);
+        return checked::main(
+            &what,
+            &tunables,
+            programs.tunable(),
+            &asked.come_to(here),
+            args.json,
+        );
     }
     let title = what.policy.clone().unwrap_or_else(|| what.to_string());
     let root = Cgroup::open(&args.root)?;
@@ -175,15 +184,18 @@ pub fn main(args: &RunArgs) -> Result<()> {
                 Ok(false) => Some("was off at the start".to_owned()),
                 Err(e) => Some(format!("could not be read at the start ({e})")),
             };
+            let mut planned = planned;
             if let Err(e) = &psi {
-                eprintln!(
-                    "mthp_ext: {}: {e}: policies that need PSI are refused until the next start",
-                    shown::path(&pressure_file)
-                );
+                planned.1.push(unread_psi(&pressure_file, e));
             }
             let psi = without.is_none();
-            let here = (carrier.takes_back(), without, args.on_exit);
-            let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, here)?;
+            let start = Start {
+                takes_back: carrier.takes_back(),
+                without_psi: without,
+                on_exit: args.on_exit,
+                here,
+            };
+            let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, start)?;
             scans = psi || assigner.needs_scan();
             Some(assigner)
         }
@@ -205,15 +217,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
     // Blocked before anything is attached: from here on a signal is an event.
     let signals = block_signals()?;
     let manager = Manager::of_this_process(&handed)?;
-    let wanted = ending.on_exit == OnExit::HandOver;
+    let wanted = asked.on_exit == OnExit::HandOver;
     if wanted {
-        Manager::required(&ending)?;
+        Manager::required(&asked)?;
     }
-    // Where nobody would hold it, it ends with this process, as without the option.
-    let hand_over = wanted && notify::holds(|name| std::env::var_os(name));
-    if wanted && !hand_over {
-        ending = ending.detached("the service manager holds nothing");
-    }
+    let ending = asked.come_to(here);
+    let hand_over = ending.on_exit == OnExit::HandOver;
     let time = Duration::from_nanos;
     let trigger = match scans {
         true => Some(Trigger::arm(
@@ -425,6 +434,18 @@ fn overridden(change: xattrs::Change) -> Line {
 }
 
 /// A restart is to have no gap, and will have one.
+/// A configuration may do without.
+fn unread_psi(file: &Path, error: &io::Error) -> Problem {
+    Problem {
+        place: Place {
+            file: file.to_owned(),
+            line: None,
+        },
+        what: format!("{error}: policies that need PSI are refused until the next start"),
+        spoils: Spoils::Policy,
+    }
+}
+
 fn unheld() -> Line {
     Line::Unheld {
         t_ms: now_ms(),
@@ -768,17 +789,22 @@ impl Service<'_> {
         consume()?;
         self.manager.ready(&self.status())?;
 
+        let patience = match pace.is_some() || self.manager.pulse().is_some() {
+            true => EpollTimeout::NONE,
+            false => EpollTimeout::from(UNDISTURBED),
+        };
         let round = Duration::from_nanos(self.tunables.window_ns) * ROUND;
         let mut looked = Instant::now();
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
             self.counters.waits();
-            let count = match epoll.wait(&mut ready, EpollTimeout::NONE) {
+            let count = match epoll.wait(&mut ready, patience) {
                 Err(nix::errno::Errno::EINTR) => continue,
                 other => other.context(|| "waiting for events".to_owned())?,
             };
             self.counters.wakes();
-            let (mut scan, mut pulse) = (false, false);
+            // Nothing has happened for a while: somebody may have changed something by hand.
+            let (mut scan, mut pulse) = (false, count == 0);
             for event in &ready[..count] {
                 let gone = event
                     .events()
@@ -840,13 +866,8 @@ impl Service<'_> {
         if !self.root.is_there() {
             return Ok(Ended::RootRemoved);
         }
-        let at = shown::path(&self.root.path);
-        Err(Error::System {
-            what: format!("the policy is no longer attached to {at}"),
-            source: io::Error::other(
-                "somebody detached its link (`bpftool link detach`), and the cgroup is still \
-                 there, without a policy: start mthp_ext again",
-            ),
+        Err(Error::Detached {
+            path: self.root.path.clone(),
         })
     }
 

@@ -136,6 +136,11 @@ impl Xattrs {
         Some(*id)
     }
 
+    /// Whose it is that a path has one: cgroups come and go by one path.
+    pub fn id(&self, path: &Path) -> Option<u64> {
+        Some(self.of.get(path)?.id)
+    }
+
     /// What one comes to, in words.
     pub fn text(&self, path: &Path) -> Option<String> {
         Some(self.of.get(path)?.made.text())

@@ -91,9 +91,23 @@ impl Ending {
     }
 }
 
+/// What else decides about the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Here {
+    /// The policy narrows nothing: the next start would refuse to end what that has left.
+    pub dry_run: bool,
+    /// A service manager would hold it.
+    pub held: bool,
+}
+
 impl Ending {
-    /// It ends with the daemon, whoever says otherwise; `why` in a few words.
-    pub fn detached(self, why: &str) -> Self {
+    /// What becomes of it in fact.
+    pub fn come_to(self, here: Here) -> Self {
+        let why = match self.on_exit {
+            OnExit::Keep if here.dry_run => "a dry run is not kept",
+            OnExit::HandOver if !here.held => "the service manager holds nothing",
+            _ => return self,
+        };
         Ending {
             on_exit: OnExit::Detach,
             from: format!("{why}, whatever {} says", self.from),
@@ -219,7 +233,7 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
+        f.write_str(&super::shown::path(&self.file))?;
         match self.line {
             Some(line) => write!(f, ":{line}"),
             None => Ok(()),

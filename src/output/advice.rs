@@ -49,6 +49,9 @@ pub struct Found {
     pub by_rule: BTreeMap<&'static str, u64>,
     /// By how much the largest folios asked for exceed those that would have been allowed.
     pub spared_bytes: ByReason<u64>,
+    /// The same at page faults, in base pages: each may be a fault of its own.
+    #[serde(skip)]
+    pub spared_pages: u64,
 }
 
 impl Found {
@@ -64,6 +67,7 @@ impl Found {
             narrowed: ByReason::new(|reason| explained.narrowed[reason as usize].iter().sum()),
             by_rule: by_rule.filter(|(_, count)| *count != 0).collect(),
             spared_bytes: ByReason::new(|r| explained.spared_pages[r as usize] << page_shift),
+            spared_pages: explained.spared_pages[Reason::Fault as usize],
         }
     }
 
@@ -198,6 +202,15 @@ impl Findings {
             expect.push(format!(
                 "folios no larger than the cap of the policy: {}",
                 cgroups(count)
+            ));
+        }
+        let pages: u64 = self.narrowed().map(|f| f.spared_pages).sum();
+        if pages != 0 {
+            let touched = self.narrowed().filter(|f| f.spared_pages != 0).count();
+            expect.push(format!(
+                "the price, where all of that memory is used: at most {pages} more page faults, and TLB misses, which \
+                 nothing here counts (`make bench-tlb` does, of a program): {}",
+                cgroups(touched)
             ));
         }
         if let quiet @ 1.. = self.cgroups.len() - self.narrowed().count() {
@@ -351,6 +364,8 @@ mod tests {
                  2M less read from swap",
                 "expect: less memory in cgroups that would leave large folios mostly empty: \
                  1 cgroup, at most 1.9M",
+                "expect: the price, where all of that memory is used: at most 2044 more page faults, and TLB misses, \
+                 which nothing here counts (`make bench-tlb` does, of a program): 2 cgroups",
                 "expect: no difference: 1 cgroup",
                 "do: start the policy where it would do the most, without --dry-run and with \
                  --root: /db",

@@ -140,7 +140,14 @@ impl Ext {
 
     /// Starts it on a cgroup and waits until it is attached.
     pub fn run(root: &Group, args: &[&str]) -> Self {
-        let mut ext = Ext::start(command(&[&run_on(root, args)[..], &["--json"]].concat()));
+        Self::run_as(root, args, |_| {})
+    }
+
+    /// The same, its command changed before it starts.
+    pub fn run_as(root: &Group, args: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        let mut command = command(&[&run_on(root, args)[..], &["--json"]].concat());
+        change(&mut command);
+        let mut ext = Ext::start(command);
         match ext.next(PATIENCE) {
             Some(first) => {
                 assert_eq!(first["event"], "attached");

@@ -211,7 +211,8 @@ fn traced(
                             _ => {}
                         }
                         // -1: until there is an event.
-                        if (regs.r10 as i32) < 0 {
+                        let wanted = regs.r10 as i32;
+                        if wanted < 0 || wanted as u64 > LONGEST_MS {
                             regs.r10 = LONGEST_MS;
                             ptrace::setregs(pid, regs).unwrap();
                         }

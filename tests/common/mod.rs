@@ -12,6 +12,7 @@
     reason = "a failed step fails the test"
 )]
 
+pub mod caps;
 pub mod ext;
 pub mod inject;
 pub mod own;
