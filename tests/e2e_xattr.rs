@@ -168,38 +168,49 @@ fn what_the_daemon_may_not_read_is_not_in_force() {
         caps::only(command, &caps::of_the_unit());
     });
     assert_eq!(set(&a, "policy=tiny").0, 0);
+    assert!(line(&ext, &a).0);
     assert_eq!((huge(&a), huge(&other)), (false, true));
     for group in [&a, &other] {
         chown(&group.path, Some(1000), Some(1000)).unwrap();
         set_permissions(&group.path, Permissions::from_mode(0o700)).unwrap();
     }
+    let below = other.child_without_memory("below");
     // What was in force stays, also when all are looked at.
-    for group in [&a, &other] {
+    for (group, words) in [
+        (&a, "what was in force stays"),
+        (&other, "nothing of it is in force"),
+    ] {
         let (code, text) = set(group, "cap=16K");
-        assert_ne!(code, 0, "{text}");
+        assert_eq!(code, 4, "{text}");
         assert!(text.contains("cannot be read (Permission denied"), "{text}");
+        assert!(line(&ext, group).1.ends_with(words));
     }
+    // Nor can what is below one be looked at.
+    let (code, text) = set(&below, "cap=16K");
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("Permission denied"), "{text}");
     assert_eq!(said(&["reload"]).0, 0);
     assert_eq!((huge(&a), huge(&other)), (false, true));
-    // Another cgroup by this name has nothing of it.
+    // Another cgroup by this name has nothing of it, once the daemon has looked.
     a.remove();
     let again = root.child("a");
     set_permissions(&again.path, Permissions::from_mode(0o700)).unwrap();
     chown(&again.path, Some(1000), Some(1000)).unwrap();
-    eventually("the next one is free", || huge(&again));
+    huge(&again);
+    let (in_force, text) = line(&ext, &again);
+    assert!(!in_force && text.contains("cannot be read"), "{text}");
+    assert!(huge(&again));
     set_permissions(&other.path, Permissions::from_mode(0o755)).unwrap();
     let (code, text) = set(&other, "cap=16K");
     assert_eq!(code, 0, "{text}");
     assert!(!huge(&other));
-    // Of each it is said once.
-    let lines = ext.during(Duration::from_secs(2));
-    for group in [&again, &other] {
-        let unread = lines.iter().filter(|line| {
-            let text = line["text"].as_str().unwrap_or_default();
-            line["cgroup"] == group.name() && text.contains("cannot be read")
-        });
-        assert!(unread.count() >= 1, "{lines:?}");
-    }
+    // Of each it was said once.
+    let unread = ext.during(Duration::from_secs(2));
+    let unread = unread.iter().filter(|line| {
+        let text = line["text"].as_str().unwrap_or_default();
+        text.contains("cannot be read")
+    });
+    assert_eq!(unread.count(), 0);
 }
 
 #[test]

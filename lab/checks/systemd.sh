@@ -97,16 +97,19 @@ unit_says_off() {
 	[ -z "$narrowed" ] && [ "$huge" -gt 0 ]
 }
 
-# A service does not depend on its override: not on a right one, nor on the program.
+# A service does not depend on its override: a wrong one, or a program that has gone, lets it start.
 refused_starts() {
+	local said started=0
+	narrowed=
 	mkdir -p /run/systemd/system/probe.service.d
 	printf '%s\n' '[Service]' 'ExecStartPre=-+/usr/local/sbin/mthp_ext set policy=no-such' \
 		'ExecStartPre=-+/usr/local/sbin/no-such-program set off' >/run/systemd/system/probe.service.d/own.conf
-	probe
+	probe || started=$?
 	rm -r /run/systemd/system/probe.service.d
-	journalctl -b -u probe.service --no-pager | grep no-such
-	# It ran, and under the policy of the root.
-	[ "${narrowed:-0}" -gt 0 ]
+	said=$(journalctl -b -u probe.service --no-pager)
+	grep no-such <<<"$said"
+	# Both were tried, it ran all the same, and under the policy of the root.
+	[[ $said == *"'no-such'"* && $said == *no-such-program* ]] && [ $started = 0 ] && [ "${narrowed:-0}" -gt 0 ]
 }
 
 stops() {

@@ -28,6 +28,10 @@ use crate::model::rule::{Rule, Rules};
 /// Cgroups that have gone are forgotten once there may be this many of them.
 const GONE: usize = 1024;
 
+/// Cgroups that cannot be read and have nothing in force are named up to this number: who makes
+/// them in a loop fills no log.
+const TOLD: usize = 16;
+
 /// Which cgroups are asked for what they say for themselves.
 #[derive(Clone, Copy)]
 enum Asked {
@@ -43,6 +47,8 @@ pub struct Start {
     pub takes_back: bool,
     /// Why nothing that needs PSI can be had; `None`: it can.
     pub without_psi: Option<String>,
+    /// The same, if that is because nobody knows whether PSI is on.
+    pub unread_psi: Option<Problem>,
     /// What the command line says.
     pub on_exit: Option<OnExit>,
     /// What decides about that besides.
@@ -82,6 +88,29 @@ pub struct Assigner {
     pub problems: Vec<Problem>,
 }
 
+/// What has come of an override that a cgroup has of its own.
+pub struct Looked {
+    /// In words.
+    pub text: String,
+    /// 0: it is in force, or there is none; else the exit code for the reason.
+    pub code: u8,
+}
+
+impl Looked {
+    fn unread(why: &str) -> Self {
+        let missing = Error::NoPrivilege {
+            what: String::new(),
+        };
+        Looked {
+            text: format!(
+                "its {XATTR} cannot be read ({why}), so nothing new is in force: the daemon needs the right to look \
+                 into the cgroup's directory, and those above it"
+            ),
+            code: missing.code(),
+        }
+    }
+}
+
 impl Start {
     /// In words.
     fn without_psi(&self) -> &str {
@@ -106,13 +135,14 @@ impl Assigner {
         directory: &Directory,
         sizes: &Sizes,
         root: &Cgroup,
-        (plan, problems): (Plan, Vec<Problem>),
+        (plan, mut problems): (Plan, Vec<Problem>),
         start: Start,
     ) -> Result<Self> {
         let all = wanted(&plan, start.takes_back.into());
         let mut profiles = Profiles::new(&all[0], process::moment());
         let ids = profiles.add(&all).ok_or_else(|| too_many(&file))?;
         let scans = start.without_psi.is_none();
+        problems.extend(start.unread_psi.clone());
         let possible = |rule: &Rule| scans || matches!(rule, Rule::Room | Rule::Cap);
         Ok(Assigner {
             file,
@@ -177,8 +207,9 @@ impl Assigner {
                 // Of another cgroup that had this path nothing does.
                 let other = self.xattrs.id(path).is_some_and(|known| known != id);
                 let changed = other && self.take(path, id, None);
-                if self.unread.insert(id, e.to_string()).is_none() {
-                    let in_force = self.xattrs.profile(path).is_some();
+                let in_force = self.xattrs.profile(path).is_some();
+                let told = in_force || self.unread.len() < TOLD;
+                if self.unread.insert(id, e.to_string()).is_none() && told {
                     let change = Change::unread(path, &self.root, in_force, &e);
                     self.changes.push(change);
                 }
@@ -292,7 +323,7 @@ impl Assigner {
         self.write(to)?;
         if !unlisted.is_empty() {
             // The kernel has the profiles of those below that are there.
-            let closed = unlisted.iter().filter_map(|one| cgroup::id_of(&one.path));
+            let closed = unlisted.iter().map(|one| one.nearest);
             let mount = &self.root.mount;
             there.keep_below(&self.seen, &closed.collect(), |id| {
                 let found = cgroup::by_id(mount, id);
@@ -365,7 +396,7 @@ impl Assigner {
         line.retain(|path| path.starts_with(&root) && *path != root);
         let mut above = self.root.id;
         for path in line.into_iter().rev() {
-            let Some(id) = cgroup::id_of(path) else {
+            let Ok(Some(id)) = cgroup::id_of(path) else {
                 continue;
             };
             let changed = self.is_new(id) && self.look(path, id);
@@ -387,12 +418,14 @@ impl Assigner {
     ///
     /// # Errors
     /// If the kernel refuses an assignment.
-    pub fn asked(&mut self, to: &Assign, path: &Path) -> Result<Option<(bool, String)>> {
+    pub fn asked(&mut self, to: &Assign, path: &Path) -> Result<Option<Looked>> {
         if !path.starts_with(&self.root.path) {
             return Ok(None);
         }
-        let Some(id) = cgroup::id_of(path) else {
-            return Ok(None);
+        let id = match cgroup::id_of(path) {
+            Ok(Some(id)) => id,
+            Ok(None) => return Ok(None),
+            Err(e) => return Ok(Some(Looked::unread(&e.to_string()))),
         };
         if path == self.root.path {
             self.visit(to, Asked::All)?;
@@ -401,16 +434,19 @@ impl Assigner {
             self.look_along(to, path)?;
         }
         if let Some(why) = self.unread.get(&id) {
-            let text = format!(
-                "its {XATTR} cannot be read ({why}), so what was in force stays: the daemon needs \
-                 the right to read the cgroup's directory"
-            );
-            return Ok(Some((false, text)));
+            return Ok(Some(Looked::unread(why)));
         }
         let in_force = self.xattrs.profile(path).is_some();
         Ok(Some(match self.xattrs.text(path) {
-            Some(text) => (in_force, text),
-            None => (true, format!("it has no {XATTR}")),
+            Some(text) if in_force => Looked { text, code: 0 },
+            Some(text) => Looked {
+                text,
+                code: Error::Usage(String::new()).code(),
+            },
+            None => Looked {
+                text: format!("it has no {XATTR}"),
+                code: 0,
+            },
         }))
     }
 
@@ -479,6 +515,7 @@ impl Assigner {
             return Err(error);
         }
         self.problems = problems;
+        self.problems.extend(self.start.unread_psi.clone());
         let held = self.ids.iter().copied().chain(self.xattrs.profiles());
         self.profiles.keep(&held.collect());
         set_profiles(to, &self.profiles)?;

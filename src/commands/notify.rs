@@ -43,6 +43,11 @@ pub fn holds(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     }
 }
 
+/// Has a service manager started this process?
+pub fn manager() -> Option<()> {
+    std::env::var_os("NOTIFY_SOCKET").map(drop)
+}
+
 /// The service manager that started this process, if one did.
 pub struct Manager {
     /// Runs out twice per period of the watchdog, where there is a watchdog.
@@ -75,8 +80,8 @@ impl Manager {
     /// # Errors
     /// That.
     pub fn required(ending: &Ending) -> Result<()> {
-        match std::env::var_os("NOTIFY_SOCKET") {
-            Some(_) => Ok(()),
+        match manager() {
+            Some(()) => Ok(()),
             None => Err(Error::Usage(format!(
                 "on-exit is {ending}: no service manager has started this process ($NOTIFY_SOCKET), and one would \
                  have to hold the policy. Use the unit that `make install` brings, or --on-exit keep."

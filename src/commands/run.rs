@@ -15,7 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use super::assign::{Assigner, Start};
+use super::assign::{Assigner, Looked, Start};
 use super::checked;
 use super::cli::RunArgs;
 use super::config;
@@ -84,9 +84,9 @@ impl Woke {
     }
 }
 
-/// Without scans and a watchdog nothing wakes the loop: so long, in ms, until it looks at what
-/// somebody may have changed by hand.
-const UNDISTURBED: u16 = 10_000;
+/// Without scans and a watchdog there is no timer: so often, in ms, it looks for what somebody may
+/// have changed by hand.
+const UNDISTURBED_MS: u16 = 10_000;
 
 /// Why the loop ended without an error.
 enum Ended {
@@ -134,7 +134,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     };
     let here = Here {
         dry_run: args.dry_run,
-        held: notify::holds(|name| std::env::var_os(name)),
+        held: notify::manager().map(|()| notify::holds(|name| std::env::var_os(name))),
     };
     let (policy, mut tunables) = match &planned {
         Some((plan, problems)) => {
@@ -184,14 +184,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
                 Ok(false) => Some("was off at the start".to_owned()),
                 Err(e) => Some(format!("could not be read at the start ({e})")),
             };
-            let mut planned = planned;
-            if let Err(e) = &psi {
-                planned.1.push(unread_psi(&pressure_file, e));
-            }
+            let unread_psi = psi.as_ref().err().map(|e| unread_psi(&pressure_file, e));
             let psi = without.is_none();
             let start = Start {
                 takes_back: carrier.takes_back(),
                 without_psi: without,
+                unread_psi,
                 on_exit: args.on_exit,
                 here,
             };
@@ -433,7 +431,6 @@ fn overridden(change: xattrs::Change) -> Line {
     }
 }
 
-/// A restart is to have no gap, and will have one.
 /// A configuration may do without.
 fn unread_psi(file: &Path, error: &io::Error) -> Problem {
     Problem {
@@ -446,6 +443,7 @@ fn unread_psi(file: &Path, error: &io::Error) -> Problem {
     }
 }
 
+/// A restart is to have no gap, and will have one.
 fn unheld() -> Line {
     Line::Unheld {
         t_ms: now_ms(),
@@ -660,8 +658,7 @@ impl Service<'_> {
         let asked = assigner.borrow_mut().asked(&self.loaded.assign, cgroup)?;
         self.report_overrides(assigner)?;
         Ok(match asked {
-            Some((true, text)) => verdict(true, text, 0),
-            Some((false, text)) => verdict(false, text, usage.code()),
+            Some(Looked { text, code }) => verdict(code == 0, text, code),
             None => verdict(false, format!("it is not below {root}"), 0),
         })
     }
@@ -789,10 +786,12 @@ impl Service<'_> {
         consume()?;
         self.manager.ready(&self.status())?;
 
-        let patience = match pace.is_some() || self.manager.pulse().is_some() {
-            true => EpollTimeout::NONE,
-            false => EpollTimeout::from(UNDISTURBED),
+        let alone = pace.is_none() && self.manager.pulse().is_none();
+        let patience = match alone {
+            true => EpollTimeout::from(UNDISTURBED_MS),
+            false => EpollTimeout::NONE,
         };
+        let mut undisturbed = Instant::now();
         let round = Duration::from_nanos(self.tunables.window_ns) * ROUND;
         let mut looked = Instant::now();
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
@@ -803,8 +802,8 @@ impl Service<'_> {
                 other => other.context(|| "waiting for events".to_owned())?,
             };
             self.counters.wakes();
-            // Nothing has happened for a while: somebody may have changed something by hand.
-            let (mut scan, mut pulse) = (false, count == 0);
+            let due = undisturbed.elapsed() >= Duration::from_millis(UNDISTURBED_MS.into());
+            let (mut scan, mut pulse) = (false, alone && due);
             for event in &ready[..count] {
                 let gone = event
                     .events()
@@ -846,6 +845,7 @@ impl Service<'_> {
                 self.scan()?;
             }
             if scan || pulse {
+                undisturbed = Instant::now();
                 self.look_at_settings()?;
                 if looked.elapsed() >= round {
                     looked = Instant::now();

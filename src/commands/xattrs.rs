@@ -90,11 +90,15 @@ pub struct Change {
 }
 
 impl Change {
-    /// What it says is not known, and what was in force stays.
+    /// What it says is not known.
     pub fn unread(path: &Path, root: &Cgroup, in_force: bool, why: &io::Error) -> Self {
         let cgroup = name_of(path, root);
+        let now = match in_force {
+            true => "what was in force stays",
+            false => "nothing of it is in force",
+        };
         Change {
-            text: format!("{cgroup}: its {XATTR} cannot be read ({why}): what is in force stays"),
+            text: format!("{cgroup}: its {XATTR} cannot be read ({why}): {now}"),
             cgroup,
             in_force,
         }

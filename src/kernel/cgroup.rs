@@ -198,8 +198,15 @@ impl Names {
 }
 
 /// The id of the cgroup in a directory; `None` if it has gone.
-pub fn id_of(dir: &Path) -> Option<u64> {
-    fs::metadata(dir).ok().map(|meta| meta.ino())
+///
+/// # Errors
+/// If it cannot be looked at.
+pub fn id_of(dir: &Path) -> io::Result<Option<u64>> {
+    match fs::metadata(dir) {
+        Ok(meta) => Ok(Some(meta.ino())),
+        Err(e) if is_one_of(&e, &GOES) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// What `name_to_handle_at` makes of a cgroup (`FILEID_KERNFS`): its id.
@@ -242,9 +249,14 @@ pub fn by_id(mount: &Path, id: u64) -> io::Result<PathBuf> {
 pub struct Unlisted {
     /// Its directory.
     pub path: PathBuf,
+    /// Id of the nearest one that was visited: its own, or that of the one above it; 0: none.
+    pub nearest: u64,
     /// What the system said.
     pub source: io::Error,
 }
+
+/// The kernel has either for a directory that goes.
+const GOES: [Errno; 2] = [Errno::ENOENT, Errno::ENODEV];
 
 impl fmt::Display for Unlisted {
     /// "/sys/fs/cgroup/a: Permission denied (os error 13)"
@@ -266,14 +278,20 @@ fn is_one_of(error: &io::Error, these: &[Errno]) -> bool {
 #[must_use = "who takes what was visited for all there is loses what was not"]
 pub fn walk(dir: &Path, visit: &mut impl FnMut(&Path, u64)) -> Vec<Unlisted> {
     let mut unlisted = Vec::new();
-    walk_on(dir, visit, &mut unlisted);
+    walk_on(dir, 0, visit, &mut unlisted);
     unlisted
 }
 
-fn walk_on(dir: &Path, visit: &mut impl FnMut(&Path, u64), unlisted: &mut Vec<Unlisted>) {
-    let mut children = Vec::new();
+fn walk_on(
+    dir: &Path,
+    above: u64,
+    visit: &mut impl FnMut(&Path, u64),
+    unlisted: &mut Vec<Unlisted>,
+) {
+    let (mut children, mut nearest) = (Vec::new(), above);
     let listed = fs::metadata(dir).and_then(|meta| {
-        visit(dir, meta.ino());
+        nearest = meta.ino();
+        visit(dir, nearest);
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
@@ -283,17 +301,17 @@ fn walk_on(dir: &Path, visit: &mut impl FnMut(&Path, u64), unlisted: &mut Vec<Un
         Ok(())
     });
     if let Err(source) = listed {
-        // The kernel has either for a directory that goes.
-        if !is_one_of(&source, &[Errno::ENOENT, Errno::ENODEV]) {
+        if !is_one_of(&source, &GOES) {
             unlisted.push(Unlisted {
                 path: dir.to_owned(),
+                nearest,
                 source,
             });
         }
     }
     children.sort();
     for child in children {
-        walk_on(&child, visit, unlisted);
+        walk_on(&child, nearest, visit, unlisted);
     }
 }
 

@@ -96,8 +96,8 @@ impl Ending {
 pub struct Here {
     /// The policy narrows nothing: the next start would refuse to end what that has left.
     pub dry_run: bool,
-    /// A service manager would hold it.
-    pub held: bool,
+    /// A service manager would hold it; `None` without one, which `hand-over` needs.
+    pub held: Option<bool>,
 }
 
 impl Ending {
@@ -105,7 +105,7 @@ impl Ending {
     pub fn come_to(self, here: Here) -> Self {
         let why = match self.on_exit {
             OnExit::Keep if here.dry_run => "a dry run is not kept",
-            OnExit::HandOver if !here.held => "the service manager holds nothing",
+            OnExit::HandOver if here.held == Some(false) => "the service manager holds nothing",
             _ => return self,
         };
         Ending {

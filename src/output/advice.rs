@@ -209,7 +209,7 @@ impl Findings {
             let touched = self.narrowed().filter(|f| f.spared_pages != 0).count();
             expect.push(format!(
                 "the price, where all of that memory is used: at most {pages} more page faults, and TLB misses, which \
-                 nothing here counts (`make bench-tlb` does, of a program): {}",
+                 nothing here counts: {}",
                 cgroups(touched)
             ));
         }
@@ -365,7 +365,7 @@ mod tests {
                 "expect: less memory in cgroups that would leave large folios mostly empty: \
                  1 cgroup, at most 1.9M",
                 "expect: the price, where all of that memory is used: at most 2044 more page faults, and TLB misses, \
-                 which nothing here counts (`make bench-tlb` does, of a program): 2 cgroups",
+                 which nothing here counts: 2 cgroups",
                 "expect: no difference: 1 cgroup",
                 "do: start the policy where it would do the most, without --dry-run and with \
                  --root: /db",
