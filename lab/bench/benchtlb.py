@@ -25,6 +25,7 @@ from lab.paths import RESULTS
 from lab.report import svg
 from lab.report.parts import environment_section, grid, number
 from lab.vm import initramfs
+from lab.vm.schedule import Finished
 
 ARMS = [ARM[key] for key in ("always", "never", "only64", "mthp_ext")]
 NAME = "bench-tlb"
@@ -219,14 +220,22 @@ def main(path: Path | None, memory_mib: int, arms: Sequence[Arm] = ARMS) -> int:
         raise LabError(Exit.USAGE, "--memory must be from 256 to 1048576 MiB")
     own = payload(path, memory_mib)
     setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
-    software.provide(_SOFTWARE, own)
     kernel = build.ensure()
     tlb = walks.load(kernel.vmlinux, "off", None)
-    world = execute.World(kernel.image, vm.Mode.ICOUNT, programs.mthp_ext(), programs.guest(), None, tlb=tlb)
-    cells = [Cell(case(path.name, memory_mib), arm, "classic", 0, modelled=True) for arm in arms]
-    finished = execute.run_all(cells, world, min(2, len(os.sched_getaffinity(0))))
-    finished.raise_if_nothing_was_run()
+    finished = measure(path.name, own, memory_mib, arms, kernel.image, tlb, min(2, len(os.sched_getaffinity(0))))
     return _report(path.name, finished.runs, tlb.model.environment(), finished.complaints)
+
+
+def measure(
+    name: str, own: Payload, memory_mib: int, arms: Sequence[Arm], kernel: Path, tlb: walks.Tlb, width: int
+) -> Finished[Run]:
+    """A program under each setting, `width` guests at a time; LabError if none of them ran."""
+    software.provide(_SOFTWARE, own)
+    world = execute.World(kernel, vm.Mode.ICOUNT, programs.mthp_ext(), programs.guest(), None, tlb=tlb)
+    cells = [Cell(case(name, memory_mib), arm, "classic", 0, modelled=True) for arm in arms]
+    finished = execute.run_all(cells, world, width)
+    finished.raise_if_nothing_was_run()
+    return finished
 
 
 def _report(title: str, runs: Sequence[Run], modelled: Mapping[str, str], complaints: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import programs, vm
-from lab.bench import execute, scenarios, walks
+from lab.bench import benchtlb, execute, scenarios, walks
 from lab.bench.arms import ARM, SIZES_KIB, THP
 from lab.bench.cell import Cell
 from lab.bench.run import Run
@@ -53,6 +53,8 @@ _WRONG_MAP, _WRONG_TASK = 0xFFFF_8000_0000_0000, 0x1000
 _SHIFTED = ("comm", "mm", "context")
 """Offsets that are wrong by one word."""
 _OTHER_LAYOUT = "this is not the kernel whose layout was given"
+_OWN_MIB = 512
+"""Memory of the guest of a program of one's own."""
 _CASE = "redis/set-none"
 """Of the suite, modelled and plain."""
 
@@ -278,6 +280,34 @@ def judge_cells(runs: Sequence[Run]) -> list[Gate]:
     return [*judged, gate(f"{_CASE}: rate with the model / without, difference from 1", ratio, f"<= {_RATE}")]
 
 
+def _own(kernel: Kernel, tlb: Model) -> Finished[Run]:
+    """A program of a user's own, as `make bench-tlb` runs it: 64 MiB, written once."""
+    with tempfile.TemporaryDirectory() as name:
+        start = Path(name) / "run"
+        start.write_text("#!/bin/sh\nexec dd if=/dev/zero of=/dev/null bs=64M count=1\n", encoding="utf-8")
+        start.chmod(0o755)
+        own = benchtlb.payload(start.parent, _OWN_MIB)
+        return benchtlb.measure("dd", own, _OWN_MIB, (ARM["never"], ARM["always"]), kernel.image, walks.Tlb(tlb), 1)
+
+
+def judge_own(runs: Sequence[Run]) -> list[Gate]:
+    """Small pages against large ones: 16,384 faults and leaves against 32 of each, and what the program starts with."""
+    by_arm = {run.cell.arm.key: {row.key: row.of(run) for row in benchtlb.ROWS} for run in runs}
+    judged = [gate("bench-tlb: settings that ran", len(by_arm), "== 2")]
+    if len(by_arm) != 2:
+        return judged
+    never, always = by_arm["never"], by_arm["always"]
+    missing = sum(value is None for figures in by_arm.values() for value in figures.values())
+    judged.append(gate("bench-tlb: figures that are missing", missing, "== 0"))
+    for key, least in (("faults", 10), ("walks", 2)):
+        mine, theirs = never[key], always[key]
+        ratio = mine / theirs if mine is not None and theirs else None
+        judged.append(gate(f"bench-tlb: {key} with small pages / with large ones", ratio, f">= {least}"))
+    judged.append(gate("bench-tlb: memory in folios of 2M, never", never["cover_2m"], "== 0"))
+    judged.append(gate("bench-tlb: memory in folios of 2M, always", always["cover_2m"], ">= 0.8"))
+    return judged
+
+
 def _refuses(suite: Suite, name: str, records: list[dict[str, Any]], why: str) -> None:
     said = model.refusal(records)
     suite.check(f"{name}: it refuses and says why", why in said, f"it said: {said!r}")
@@ -336,17 +366,18 @@ def run(kernel: Kernel) -> Suite:
                 pool.submit(_run, kernel, REFUSALS, refusals),
             ]
             cells = pool.submit(_cells, kernel, usual)
+            own = pool.submit(_own, kernel, usual)
             seen = [one.result() for one in running]
-            finished = cells.result()
+            finished, owned = cells.result(), own.result()
     except LabError as error:
         suite.fail("(a guest failed)", str(error))
         return suite
     judged = clock(seen[0].said)
     for guest, one in zip(guests, seen, strict=True):
         judged += _judge_guest(suite, guest, one)
-    for complaint in finished.complaints:
-        suite.fail("a cell of the suite", complaint)
-    for found in [*judged, *judge_cells(finished.runs)]:
+    for complaint in (*finished.complaints, *owned.complaints):
+        suite.fail("a cell of the suite, or a program of one's own", complaint)
+    for found in [*judged, *judge_cells(finished.runs), *judge_own(owned.runs)]:
         suite.gate(found)
     for name, (_, why) in refusing.items():
         _refuses(suite, name, seen[1].counted[name], why)

@@ -13,6 +13,7 @@ from lab import results
 from lab.bench import benchtlb, run, software
 from lab.bench.cell import Cell
 from lab.bench.run import Run
+from lab.checks.tlb import judge_own
 from lab.errors import Exit, LabError
 from lab.tests.bench_runs import records
 from lab.tests.tlb_records import counted
@@ -100,6 +101,21 @@ class PayloadTest(unittest.TestCase):
             own = benchtlb.payload(self.script(name), 256)
             software.provide("own", own)
             self.assertEqual(software.merge(benchtlb.case("run", 512).software).files, own.files)
+
+
+class GateTest(unittest.TestCase):
+    """Of the program that `make test` runs."""
+
+    def test_settings_that_do_not_differ_fail(self) -> None:
+        failing = [one.name for one in judge_own([ran(0, 5), ran(1, 5)]) if not one.ok]
+        for part in ("faults with small", "walks with small", "folios of 2M, always"):
+            self.assertTrue(any(part in name for name in failing), (part, failing))
+        self.assertEqual([one.ok for one in judge_own([ran(0, 5)])], [False])
+
+    def test_many_walks_of_small_pages_pass(self) -> None:
+        found = {one.name: one.ok for one in judge_own([ran(0, 5), ran(1, 5000)])}
+        [walked] = [ok for name, ok in found.items() if "walks with small" in name]
+        self.assertTrue(walked)
 
 
 class PageTest(unittest.TestCase):

@@ -14,6 +14,7 @@ from unittest import mock
 
 from lab.errors import LabError
 from lab.paths import REPO
+from lab.tests.tlb_records import record
 from lab.tlb import coverage, hardware
 
 # Recorded: perf 6.1.187 on an Intel Xeon of a virtual machine without the processor's counters.
@@ -22,6 +23,28 @@ _SYNTAX = (
     "event syntax error: '..age-faults,dtlb_load_misses.walk_completed,dtlb_load_m..'\n"
     "                                  \\___ parser error\nRun 'perf list' for a list of valid events\n"
 )
+
+
+class CoverageTest(unittest.TestCase):
+    """The model's side of the table."""
+
+    def said(self, *covered: float) -> list[dict[str, Any]]:
+        return [{"type": "walks", "covered": one, "ns": 2 * coverage.ACCESSES} for one in covered]
+
+    def test_rows_are_those_of_hardware(self) -> None:
+        records = [*self.said(0.5), record(**{"lab-walks": coverage.ACCESSES // 2 - 3})]
+        [row] = coverage.rows_of(records, [("random", 50)])
+        # Three walks beside those to base pages are in the record.
+        self.assertEqual(
+            (row["order"], row["cover"], row["covered"], row["walks_per_access"]), ("random", 50, 0.5, 0.5)
+        )
+        self.assertEqual(row["ns_per_access"], 2)
+
+    def test_a_run_that_was_not_counted_is_an_error(self) -> None:
+        with self.assertRaisesRegex(LabError, "2 runs were asked for, and 1 counted"):
+            coverage.rows_of([*self.said(0.5, 0.5), record(**{"lab-walks": 1})], [("random", 50), ("random", 75)])
+        with self.assertRaisesRegex(LabError, "counted nothing of lab-walks in the run random, 50 %"):
+            coverage.rows_of([*self.said(0.5), record(other=1)], [("random", 50)])
 
 
 class HardwareTest(unittest.TestCase):
