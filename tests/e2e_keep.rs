@@ -124,7 +124,7 @@ fn the_configuration_says_what_becomes_of_it() {
     let refused = ext.expect("refused", |line| line["in_force"] == false);
     let text = refused["text"].as_str().unwrap();
     assert!(
-        text.contains("another on-exit, hand-over instead of keep"),
+        text.contains("another on-exit, hand-over (--on-exit) instead of keep ("),
         "{text}"
     );
     killed(ext);
