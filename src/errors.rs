@@ -431,6 +431,18 @@ impl Error {
         }
     }
 
+    /// After an answer that lacks `what`, in words with its cause.
+    pub fn gaps(what: &str) -> Self {
+        let why = format!(
+            "{what}: the rest is complete. If memory or descriptors were short, run it again; \
+             a container or a security module may forbid it"
+        );
+        Error::System {
+            what: "the answer has gaps".to_owned(),
+            source: std::io::Error::other(why),
+        }
+    }
+
     /// The documented exit code.
     pub fn code(&self) -> u8 {
         match self {

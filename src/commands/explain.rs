@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::ExplainArgs;
-use crate::errors::{Context, Error, Result};
+use crate::errors::{Error, Result};
 use crate::kernel::attached::{self, Attached};
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{Cgroup, Names};
@@ -298,12 +298,7 @@ pub fn main(args: &ExplainArgs) -> Result<()> {
     print::print(&report, args.json, text)?;
     match report.line.failed {
         false => Ok(()),
-        true => Err(io::Error::other(format!(
-            "{}: the rest is complete. If memory or descriptors were short, run it again; \
-             a container or a security module may forbid it",
-            report.line.unreadable.join("; ")
-        )))
-        .context(|| "the answer has gaps".to_owned()),
+        true => Err(Error::gaps(&report.line.unreadable.join("; "))),
     }
 }
 

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cli::StatusArgs;
-use crate::errors::{Context, Result};
+use crate::errors::{Error, Result};
 use crate::kernel::attached;
 use crate::kernel::carrier::Carrier;
 use crate::kernel::cgroup::{self, Cgroup, Names};
@@ -86,11 +86,7 @@ fn incomplete(report: &Report) -> Result<()> {
         0 => String::new(),
         count => format!(", and {count} more"),
     };
-    Err(io::Error::other(format!(
-        "{first}{others}: the rest is complete. If memory or descriptors were short, run it again; \
-         a container or a security module may forbid it"
-    )))
-    .context(|| "the answer has gaps".to_owned())
+    Err(Error::gaps(&format!("{first}{others}")))
 }
 
 /// The names of the cgroups, indented by depth and without the path of the nearest one above that

@@ -316,13 +316,10 @@ pub fn judge(facts: &Facts) -> Report {
         .zip(&features)
         .find(|(f, line)| f.code != 0 && !line.present);
     // Rules read page counters and the process; only the scan needs more.
-    let is = |known: &Known| *known == Ok(true);
-    let base = is(&facts.cgroup2)
-        && facts.abilities.hook == Hook::Known
-        && facts.abilities.cgroup_links
-        && is(&facts.memory)
-        && is(&facts.privileged);
-    let scan = is(&facts.psi) && facts.abilities.stall && facts.abilities.memcg;
+    let base = features.iter().all(|line| line.present || !line.needed);
+    let scan = features
+        .iter()
+        .all(|line| line.present || !OF_SCANS.contains(&line.name));
     let runs = |policy: &Policy| base && (scan || !policy.rules.has(Rule::Pressure));
     let policies = BUILT_IN
         .iter()

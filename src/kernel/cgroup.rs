@@ -204,7 +204,7 @@ impl Names {
 pub fn id_of(dir: &Path) -> io::Result<Option<u64>> {
     match fs::metadata(dir) {
         Ok(meta) => Ok(Some(meta.ino())),
-        Err(e) if is_one_of(&e, &GOES) => Ok(None),
+        Err(e) if goes(&e) => Ok(None),
         Err(e) => Err(e),
     }
 }
@@ -255,14 +255,16 @@ pub struct Unlisted {
     pub source: io::Error,
 }
 
-/// The kernel has either for a directory that goes.
-const GOES: [Errno; 2] = [Errno::ENOENT, Errno::ENODEV];
-
 impl fmt::Display for Unlisted {
     /// "/sys/fs/cgroup/a: Permission denied (os error 13)"
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", shown::path(&self.path), self.source)
     }
+}
+
+/// Is it what the kernel has for a cgroup's directory that goes?
+pub fn goes(error: &io::Error) -> bool {
+    is_one_of(error, &[Errno::ENOENT, Errno::ENODEV])
 }
 
 /// Is it one of these?
@@ -301,7 +303,7 @@ fn walk_on(
         Ok(())
     });
     if let Err(source) = listed {
-        if !is_one_of(&source, &GOES) {
+        if !goes(&source) {
             unlisted.push(Unlisted {
                 path: dir.to_owned(),
                 nearest,

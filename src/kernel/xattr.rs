@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{XattrFlags, fgetxattr, lgetxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
+use super::cgroup;
 use crate::errors::{Context, Error, Result};
 use crate::model::config::XATTR;
 use crate::model::shown;
@@ -42,8 +43,7 @@ impl Xattr {
 /// If it cannot be read, so that nobody knows what it says.
 pub fn read(dir: &Path) -> io::Result<Option<Xattr>> {
     match found(dir) {
-        // The kernel has either for a directory that goes.
-        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOENT | Errno::NODEV)) => Ok(None),
+        Err(e) if cgroup::goes(&e) => Ok(None),
         other => other,
     }
 }
