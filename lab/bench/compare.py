@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the variants of the default policy say: each rule taken away, each constant varied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lab.bench.arms import DEFAULT, Arm
 from lab.bench.common import COVER_2M, COVER_64K, FLIPS, KILLS, PEAK
@@ -58,7 +58,24 @@ def ablation(table: Table) -> list[list[str]]:
     return [["rule", "case", "what changes", "with it", "without"], *rows] if rows else []
 
 
-def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
+def ablated(table: Table) -> list[World]:
+    """Where rules were taken away."""
+    found = {world.key for arm in ABLATION.values() for world in _worlds(table, arm)}
+    return [world for world in table.worlds if world.key in found]
+
+
+def tlb_lines(table: Table, worlds: Sequence[World]) -> list[str]:
+    """What the TLB is in these rows, for under a table with walks of them; with its rows where it is not the same in
+    all. Empty without the model."""
+    if table.tlb is None:
+        return []
+    keys: dict[str, list[str]] = {}
+    for world in worlds:
+        keys.setdefault(table.tlb.line(world.case), []).append(world.key)
+    return list(keys) if len(keys) == 1 else [f"{', '.join(found)}: {line}" for line, found in keys.items()]
+
+
+def sweeps(table: Table) -> Iterator[tuple[str, World, list[list[str]]]]:
     """(option, case, rows of a table, its head first) of each constant that was varied."""
     for option, sweep in SWEEPS.items():
         arms = SWEPT[option]
@@ -74,7 +91,7 @@ def sweeps(table: Table) -> Iterator[tuple[str, str, list[list[str]]]]:
                 if table.runs(world, key):
                     name = f"**{value}**" if value == sweep.default else value
                     rows.append([name, *(field(table, world, key, metric) for metric in metrics)])
-            yield option, world.key, rows
+            yield option, world, rows
 
 
 def _size(value: str) -> int:

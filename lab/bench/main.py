@@ -201,9 +201,9 @@ def _report(
     for row in table.worlds:
         print("\n".join(text.case_table(table, row)), end="\n\n")
     if removed := compare.ablation(table):
-        print("\n".join(parts.grid(removed)), end="\n\n")
-    for _, key, rows in compare.sweeps(table):
-        print("\n".join([key, *parts.grid(rows)]), end="\n\n")
+        print("\n".join([*parts.grid(removed), *compare.tlb_lines(table, compare.ablated(table))]), end="\n\n")
+    for _, row, rows in compare.sweeps(table):
+        print("\n".join([row.key, *parts.grid(rows), *compare.tlb_lines(table, [row])]), end="\n\n")
     print("\n".join(text.heat_map(table)))
     print("Regret: result divided by the best static arm's (*); less than 1 is worse.\n" + parts.NOTE[str(mode)])
     if cut := text.clock_line(table):

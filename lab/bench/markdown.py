@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.bench import published
-from lab.bench.compare import LEFT_OUT, ablation, sweeps
+from lab.bench.compare import LEFT_OUT, ablated, ablation, sweeps, tlb_lines
 from lab.bench.table import Table
 from lab.bench.text import case_table, clock_line, heat_map, not_modelled, warnings
 from lab.report.parts import NO_MERIT, NOTE, gate_value, grid, order, state, total_of
@@ -70,9 +70,12 @@ def _variants(table: Table) -> list[str]:
     if removed := ablation(table):
         parts += [
             "## Rules taken away\n\nThe default policy without one of its rules, in the cases that the rule is there "
-            f"for. {LEFT_OUT}\n\n" + "\n".join(grid(removed))
+            f"for. {LEFT_OUT}\n\n" + _block([*grid(removed), *tlb_lines(table, ablated(table))])
         ]
-    swept = [f"**{option}**, {key}\n\n" + "\n".join(grid(rows)) for option, key, rows in sweeps(table)]
+    swept = [
+        f"**{option}**, {world.key}\n\n" + _block([*grid(rows), *tlb_lines(table, [world])])
+        for option, world, rows in sweeps(table)
+    ]
     if swept:
         parts += ["## Constants varied\n\nThe default in bold.", *swept]
     return parts

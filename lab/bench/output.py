@@ -64,7 +64,7 @@ def collect(table: Table) -> dict[str, Any]:
         "worlds": worlds,
         "rules": _records(ablation(table)),
         "constants": [
-            {"option": option, "world": world, "values": _records(rows)} for option, world, rows in sweeps(table)
+            {"option": option, "world": world.key, "values": _records(rows)} for option, world, rows in sweeps(table)
         ],
         "published": [asdict(one) | {"agreement": one.agreement} for one in beside(table, "classic")],
     }

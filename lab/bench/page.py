@@ -9,7 +9,7 @@ from typing import Any
 from lab.bench import published
 from lab.bench.arms import ARM, ARMS, DEFAULT, Arm
 from lab.bench.common import COVER_2M, COVER_64K, MEAN, PEAK
-from lab.bench.compare import LEFT_OUT, ablation, sweeps
+from lab.bench.compare import LEFT_OUT, ablated, ablation, sweeps, tlb_lines
 from lab.bench.execute import fates_of
 from lab.bench.run import Run
 from lab.bench.served import panels
@@ -167,14 +167,19 @@ def _variants(table: Table) -> str:
         parts.append(
             "<section><h2>Rules taken away</h2><p class='note'>The default policy without one of its rules, in the "
             f"cases that the rule is there for. {LEFT_OUT}</p>"
-            f"{_plain(removed, 'words')}</section>"
+            f"{_plain(removed, 'words')}{_tlb(table, ablated(table))}</section>"
         )
     swept = "".join(
-        f"<p class='note'>--{escape(option)}, {escape(key)}</p>{_plain(rows)}" for option, key, rows in sweeps(table)
+        f"<p class='note'>--{escape(option)}, {escape(world.key)}</p>{_plain(rows)}{_tlb(table, [world])}"
+        for option, world, rows in sweeps(table)
     )
     if swept:
         parts.append(f"<section><h2>Constants varied</h2>{swept}</section>")
     return "".join(parts)
+
+
+def _tlb(table: Table, worlds: Sequence[World]) -> str:
+    return "".join(f"<p class='note'>{escape(line)}</p>" for line in tlb_lines(table, worlds))
 
 
 def _scenarios(table: Table) -> str:
@@ -206,7 +211,7 @@ def _figures(table: Table, world: World) -> str:
         for text in fates_of(table.runs(world, arm.key))
     ]
     after = f"<ul class='fates'>{''.join(fates)}</ul>" if fates else ""
-    after += f"<p class='note'>{escape(table.tlb.line(world.case))}</p>" if table.tlb else ""
+    after += _tlb(table, [world])
     return (
         f"<div class='scroll'><table class='figures'><thead><tr><th></th>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}<tr><th>runs</th>{counts}</tr></tbody></table></div>{after}"

@@ -187,8 +187,8 @@ class VariantTest(unittest.TestCase):
     def test_a_sweep_is_in_the_order_of_its_values(self) -> None:
         case = CI["roomy/x2"]
         table = Table([case_of(case, key) for key in ("mthp_ext", "limit-share=100", "limit-share=25")])
-        [(option, key, rows)] = compare.sweeps(table)
-        self.assertEqual((option, key), ("limit-share", "roomy/x2/classic"))
+        [(option, world, rows)] = compare.sweeps(table)
+        self.assertEqual((option, world.key), ("limit-share", "roomy/x2/classic"))
         self.assertEqual([row[0] for row in rows], ["--limit-share", "25", "**50**", "100"])
         document = page.render(table, [], ENVIRONMENT) + markdown.render(table, [], ENVIRONMENT)
         self.assertEqual(document.count("Constants varied"), 2)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Walks in the suite's tables, page and JSON."""
 
+import re
 import unittest
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 from lab.bench import compare, execute, markdown, page, scenarios, walks
@@ -12,7 +14,7 @@ from lab.bench.main import main as bench_main
 from lab.bench.output import collect
 from lab.bench.plan import plan
 from lab.bench.spec import Scale
-from lab.bench.table import Table
+from lab.bench.table import Table, World
 from lab.bench.text import case_table, not_modelled
 from lab.errors import LabError
 from lab.paths import REPO
@@ -136,6 +138,34 @@ class SuiteTest(unittest.TestCase):
         [(_, _, rows)] = compare.sweeps(table)
         for label in ("walks per operation", "walks per operation, servers", "walks per 1,000 instructions"):
             self.assertIn(label, rows[0])
+
+    def variants(self, tlb: walks.Tlb | None) -> list[str]:
+        """What the documents have of rules taken away and constants varied, in two cases."""
+        keys = {"redis/set-none": "min-memory=2M", "bloat/threads": "no-small"}
+        runs = [run for name, key in keys.items() for arm in ("mthp_ext", key)
+                for run in (case_of(CI[name], arm), modelled(CI[name], arm, 200_000))]  # fmt: skip
+        table = Table(runs, tlb)
+        documents = markdown.render(table, [], ENVIRONMENT), page.render(table, [], ENVIRONMENT)
+        return [re.split(r"(?:##|<h2>) ?Scenarios", unescape(one))[0] for one in documents]
+
+    def test_what_the_tlb_stands_for_is_said_under_variants_too(self) -> None:
+        for document in self.variants(TLB):
+            removed, varied = document.partition("Rules taken away")[2].split("Constants varied")
+            self.assertEqual(removed.count("TLB, in runs of its own"), 1)
+            self.assertIn("as this case's data stands for nothing else", removed)
+            self.assertEqual(varied.count("170 MiB stand for 3.4 GiB"), 1)
+        for document in self.variants(None):
+            self.assertIn("Rules taken away", document)
+            self.assertNotIn("TLB, in runs of its own", document)
+
+    def test_rows_that_stand_for_different_data_are_named(self) -> None:
+        worlds = [World(CI[name], "classic") for name in ("redis/set-none", "bloat/threads", "redis/set-high")]
+        table = Table([], TLB)
+        first, second = compare.tlb_lines(table, worlds)
+        self.assertTrue(first.startswith("redis/set-none/classic, redis/set-high/classic: TLB"), first)
+        self.assertTrue(second.startswith("bloat/threads/classic: TLB"), second)
+        self.assertEqual(compare.tlb_lines(table, worlds[:1]), [TLB.line(worlds[0].case)])
+        self.assertEqual(compare.tlb_lines(Table([]), worlds), [])
 
     def test_readers_learn_whether_there_was_a_model(self) -> None:
         self.assertIn("TLB misses", not_modelled(ENVIRONMENT)[0])
