@@ -338,7 +338,7 @@ def _judge_guest(suite: Suite, guest: Guest, seen: _Seen) -> list[Gate]:
 
 
 def run(kernel: Kernel) -> Suite:
-    """Four guests, two at a time."""
+    """Six guests, two at a time: two of reads, two of the suite, two of a program of one's own."""
     begin = time.monotonic()
     suite = Suite("tlb model")
     try:
