@@ -92,8 +92,8 @@ publish: ## copy build/results of bench and demo to results/DATE, if they are wh
 bench-hook: ## instructions per page fault: unpatched kernel, nothing attached, each policy (builds a second kernel)
 	@$(LAB) bench-hook
 
-bench-tlb: ## page-table walks, faults, coverage and memory of your own program (FILE=PROGRAM or a directory)
-	@$(LAB) bench-tlb $(if $(FILE),'$(FILE)')
+bench-tlb: ## page-table walks, faults, coverage and memory of your own program (FILE=PROGRAM or a directory; COALESCE=16K|64K)
+	@$(LAB) bench-tlb $(if $(COALESCE),--coalesce '$(COALESCE)') $(if $(FILE),'$(FILE)')
 
 bench-khugepaged: ## khugepaged's scan, here and on a stock kernel from before it was improved
 	@$(LAB) bench-khugepaged

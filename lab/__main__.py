@@ -11,6 +11,7 @@ from pathlib import Path
 from lab import proc
 from lab.errors import Exit, LabError, of_host
 from lab.paths import BUILD, cache_path, check_build
+from lab.tlb.geometry import JOINS
 
 
 def _setup(_: argparse.Namespace) -> int:
@@ -233,7 +234,7 @@ def _bench_hook(_: argparse.Namespace) -> int:
 def _bench_tlb(args: argparse.Namespace) -> int:
     from lab.bench import benchtlb
 
-    return benchtlb.main(args.file, args.memory)
+    return benchtlb.main(args.file, args.memory, args.coalesce)
 
 
 def _walks(args: argparse.Namespace) -> int:
@@ -387,6 +388,8 @@ def _parser() -> argparse.ArgumentParser:
         "file", type=lambda word: Path(word).absolute(), nargs="?", help="a program, or a directory with one named run"
     )
     one.add_argument("--memory", type=int, default=2048, help="MiB of the guest (default: %(default)s)")
+    text = "contiguous base pages that share an entry: 16K as on Zen, 64K as Arm's contpte (default: %(default)s)"
+    one.add_argument("--coalesce", choices=list(JOINS), default="off", help=text)
     counted = add("walks", _walks, "the TLB model at several coverages, beside what a processor counted")
     counted.add_argument("file", type=Path, nargs="?", help="written by lab/tlb/hardware.py on a real machine")
     soak = add("soak", _soak, "run everything at once on the kernel for debugging")

@@ -24,6 +24,7 @@ from lab.kernel import build
 from lab.paths import RESULTS
 from lab.report import svg
 from lab.report.parts import environment_section, grid, number
+from lab.tlb.geometry import JOINS
 from lab.vm import initramfs
 from lab.vm.schedule import Finished
 
@@ -138,6 +139,9 @@ class Row:
         return None if self.total and run.bounded else self.value(run)
 
 
+_JOINED = tuple(4 << join for join in JOINS.values() if join)
+
+
 def _counted(run: Run, *kib: int) -> float | None:
     if run.tlb is None:
         return None
@@ -149,6 +153,7 @@ ROWS = (
     Row("walks_ki", "page-table walks per 1,000 instructions", "", walks.PER_INSTRUCTION.of),
     Row("walks", "page-table walks", "", _counted, total=True),
     Row("walks_4k", "of them to 4K pages", "", lambda run: _counted(run, 4), total=True),
+    Row("walks_joined", "of them to joined base pages", "", lambda run: _counted(run, *_JOINED), total=True),
     Row("walks_2m", "of them to 2M pages", "", lambda run: _counted(run, 2048, 1 << 20), total=True),
     Row("faults", "page faults", "", lambda run: float(run.vmstat["pgfault"]), total=True),
     Row("cover_64k", "memory in folios of 64K or more", "share", lambda run: run.coverage(64)),
@@ -210,7 +215,7 @@ def _tags(row: Sequence[str]) -> list[tuple[str, str]]:
     return [("th", row[0]), *(("td", field) for field in row[1:])]
 
 
-def main(path: Path | None, memory_mib: int, arms: Sequence[Arm] = ARMS) -> int:
+def main(path: Path | None, memory_mib: int, join: str = "off", arms: Sequence[Arm] = ARMS) -> int:
     """Runs the program under each setting and writes the page."""
     if path is None:
         raise LabError(
@@ -221,9 +226,9 @@ def main(path: Path | None, memory_mib: int, arms: Sequence[Arm] = ARMS) -> int:
     own = payload(path, memory_mib)
     setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
     kernel = build.ensure()
-    tlb = walks.load(kernel.vmlinux, "off", None)
+    tlb = walks.load(kernel.vmlinux, join, None)
     finished = measure(path.name, own, memory_mib, arms, kernel.image, tlb, min(2, len(os.sched_getaffinity(0))))
-    return _report(path.name, finished.runs, tlb.model.environment(), finished.complaints)
+    return _report(path.name, finished.runs, tlb.model.environment(), join, finished.complaints)
 
 
 def measure(
@@ -238,9 +243,9 @@ def measure(
     return finished
 
 
-def _report(title: str, runs: Sequence[Run], modelled: Mapping[str, str], complaints: Sequence[str]) -> int:
-    environment = results.environment(runs[0].release, "icount", program=title, **modelled)
-    geometry = modelled["tlb"]
+def _report(title: str, runs: Sequence[Run], modelled: Mapping[str, str], join: str, complaints: Sequence[str]) -> int:
+    environment = results.environment(runs[0].release, "icount", program=title, coalesce=join, **modelled)
+    geometry = f"{modelled['tlb']}; coalescing: {join}"
     metrics = {
         "arms": {run.cell.arm.key: {row.key: row.of(run) for row in ROWS} | {"fate": fate(run)} for run in runs},
         "walks_by_program": {run.cell.arm.key: walks.by_program([run]) for run in runs},

@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-only
 import io
 import json
+import os
+import subprocess
 import tempfile
 import unittest
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
 from lab import results
+from lab.__main__ import _parser
 from lab.bench import benchtlb, run, software
 from lab.bench.cell import Cell
 from lab.bench.run import Run
 from lab.checks.tlb import judge_own
 from lab.errors import Exit, LabError
+from lab.paths import REPO
 from lab.tests.bench_runs import records
-from lab.tests.tlb_records import counted
+from lab.tests.tlb_records import counted, record
 from lab.tlb.counts import read
+from lab.tlb.geometry import Geometry
+
+_PLAIN = {"PATH": os.environ["PATH"]}
+"""What make passes on to the makes it starts would change the output."""
 
 
 def ran(arm: int, walks: int) -> Run:
@@ -132,22 +140,56 @@ class PageTest(unittest.TestCase):
             directory = Path(name)
             write = results.write
             modelled = {"tlb": "L1 96", "qemu": "QEMU emulator version 10.0.2"}
+            report = partial(benchtlb._report, "my <program>", modelled=modelled, join="16K")
             with (
                 mock.patch("lab.bench.benchtlb.RESULTS", directory),
                 mock.patch("lab.results.write", partial(write, directory=directory)),
                 redirect_stdout(io.StringIO()) as shown,
             ):
-                code = benchtlb._report("my <program>", [ran(0, 5), ran(1, 5000)], modelled, [])
-                failed = benchtlb._report("my <program>", [ran(0, 5)], modelled, ["never failed"])
+                code = report([ran(0, 5), ran(1, 5000)], complaints=[])
+                failed = report([ran(0, 5)], complaints=["never failed"])
             self.assertEqual((code, failed), (Exit.OK, Exit.GUEST_FAILED))
             self.assertIn("never failed", shown.getvalue())
             page = (directory / "bench-tlb.html").read_text()
             self.assertIn("my &lt;program&gt;", page)
             self.assertNotIn("<mine>", page)
-            self.assertIn("L1 96", page)
+            self.assertIn("TLB: L1 96; coalescing: 16K.", page)
+            self.assertIn("TLB: L1 96; coalescing: 16K.", (directory / "bench-tlb.md").read_text())
             body = json.loads((directory / "bench-tlb.json").read_text())
             self.assertEqual(body["environment"]["qemu"], modelled["qemu"], "the one that ran, not the host's")
+            self.assertEqual(body["environment"]["coalesce"], "16K")
             self.assertEqual(body["metrics"]["walks_by_program"]["always"]["<mine>"], {"user": 8, "kernel": 3})
+
+    def test_the_model_is_asked_to_join(self) -> None:
+        class GotThereError(Exception):
+            pass
+
+        for words, join in (([], "off"), (["--coalesce", "16K"], "16K"), (["--coalesce", "64K"], "64K")):
+            with (
+                mock.patch("lab.setup.ensure"),
+                mock.patch("lab.kernel.build.ensure"),
+                mock.patch("lab.bench.walks.model.load", side_effect=GotThereError) as load,
+                self.assertRaises(GotThereError),
+            ):
+                args = _parser().parse_args(["bench-tlb", "/bin/ls", *words])
+                args.call(args)
+            self.assertEqual(load.call_args.args[0], Geometry(join=join))
+        with redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            _parser().parse_args(["bench-tlb", "--coalesce", "32K", "/bin/ls"])
+        self.assertIn("choose from 'off', '16K', '64K'", said.getvalue())
+
+    def test_make_hands_the_option_on(self) -> None:
+        for words, wanted in (([], "bench-tlb 'x'"), (["COALESCE=64K"], "bench-tlb --coalesce '64K' 'x'")):
+            argv = ["make", "-n", "--no-print-directory", "bench-tlb", "FILE=x", *words]
+            done = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, check=True, env=_PLAIN)
+            self.assertIn(wanted, " ".join(done.stdout.split()))
+
+    def test_walks_to_pages_that_share_an_entry_have_a_row(self) -> None:
+        one = ran(2, 7)
+        window = record(mine=5)
+        window["programs"][0]["user"]["walks"] |= {"16": 3, "64": 4}
+        by_label = {row[0]: row[1:] for row in benchtlb.table([replace(one, tlb=read([window])[0]), one])}
+        self.assertEqual(by_label["of them to joined base pages"], ["7", "0"])
 
     def test_a_program_that_goes_on_is_marked(self) -> None:
         stopped = replace(ran(1, 7), bounded=True)
