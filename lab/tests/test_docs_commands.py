@@ -168,6 +168,12 @@ class CommandTest(unittest.TestCase):
         self.assertNotIn("cap", self.known.subcommands["status"])
         self.assertLessEqual({"docs", "figures", "kernel-tree"}, self.known.lab)
 
+    def test_the_picture_of_the_rooms_has_each_subcommand(self) -> None:
+        page = (REPO / "docs" / "internals" / "architecture.md").read_text()
+        row = page.partition(" commands  ")[2].partition(";")[0]
+        drawn = [name.replace("-", "") for name in re.findall(r"[a-z][a-z-]+", row)]
+        self.assertEqual(sorted(drawn), sorted(self.known.subcommands))
+
     def test_what_does_not_exist_is_found(self) -> None:
         for text, wanted in (
             ("`make dmeo`", "page:1: no target: make dmeo"),

@@ -11,38 +11,65 @@ BPF = REPO / "bpf"
 USES = {
     "mthp_choose": ("mthp_answer_for",),
     "mthp_answer_for": (
-        "mthp_kept_facts",
-        "mthp_new_facts",
+        "mthp_adopt",
+        "mthp_answer_without_state",
+        "mthp_profile_of",
+        "mthp_governed",
         "mthp_sample",
+        "mthp_kept_facts",
         "mthp_decide",
         "mthp_walk_for_request",
+        "mthp_is_stale",
         "mthp_count",
+        "mthp_wanted",
         "mthp_report",
+        "mthp_allow",
     ),
-    "mthp_decide": ("mthp_refusal", "mthp_cap"),
+    "mthp_answer_without_state": ("mthp_new_facts", "mthp_decide"),
+    "mthp_decide": ("mthp_governed", "mthp_refusal", "mthp_cap"),
     "mthp_report": ("mthp_decide",),
     "mthp_explain": ("mthp_decide",),
 }
 """What the arrows say: a function -> those that it uses, itself or by others."""
-RULES = ("mthp_pressed", "mthp_small", "mthp_sparse", "mthp_refusal", "mthp_room_orders", "mthp_cap", "mthp_leave")
+RULES = (
+    "mthp_governed",
+    "mthp_wanted",
+    "mthp_pressed",
+    "mthp_small",
+    "mthp_sparse",
+    "mthp_refusal",
+    "mthp_room_orders",
+    "mthp_cap",
+    "mthp_leave",
+)
 """What mthp_decide() composes, and nobody else."""
+ASKED = {("mthp_answer_for", "mthp_governed"), ("mthp_answer_for", "mthp_wanted")}
+"""But a request asks these two by itself: nothing is looked up for what no rule binds, and what is reported is the
+decision for those who do not advise."""
+IN_ORDER = ("mthp_answer_for", "mthp_decide")
+"""Functions whose steps the picture has in the order of their code."""
 _NAME = re.compile(r"\bmthp_\w+")
+_STEP = re.compile(r"^[ |]*(mthp_\w+)", re.MULTILINE)
+"""The function that a line of the picture begins with."""
+_PASSED = (re.compile(r"\broom\("), "mthp_walk_for_request(")
+"""mthp_decide() has the walk from its caller."""
 # The kernel's style: a definition begins in the first column, its body ends with a brace there.
 _FUNCTION = re.compile(
     r"^(?:[a-z_][\w \t*]*\b(mthp_\w+)\(|unsigned long BPF_PROG\((mthp_\w+),)[^;{]*\)\n\{\n(.*?)^\}", re.M | re.S
 )
 
 
-def functions(sources: dict[str, str]) -> dict[str, tuple[str, set[str]]]:
-    """Function -> its file, and the names that its body uses."""
+def functions(sources: dict[str, str]) -> dict[str, tuple[str, list[str]]]:
+    """Function -> its file, and the names that its body uses, in the order in which they come."""
     found = {}
     for name, text in sources.items():
         for one in _FUNCTION.finditer(re.sub(r"/\*.*?\*/", "", text, flags=re.S)):
-            found[one[1] or one[2]] = (name, set(_NAME.findall(one[3])))
+            body = _PASSED[0].sub(_PASSED[1], one[3]) if one[1] == "mthp_decide" else one[3]
+            found[one[1] or one[2]] = (name, list(dict.fromkeys(_NAME.findall(body))))
     return found
 
 
-def reached(known: dict[str, tuple[str, set[str]]], start: str) -> set[str]:
+def reached(known: dict[str, tuple[str, list[str]]], start: str) -> set[str]:
     """The functions that one uses, itself or by others."""
     seen: set[str] = set()
     todo = [start]
@@ -53,12 +80,25 @@ def reached(known: dict[str, tuple[str, set[str]]], start: str) -> set[str]:
     return seen
 
 
-def differences(picture: str, known: dict[str, tuple[str, set[str]]]) -> list[str]:
+def out_of_order(picture: str, known: dict[str, tuple[str, list[str]]]) -> list[str]:
+    """Where the steps of a function come in another order than in its code."""
+    drawn = list(dict.fromkeys(_STEP.findall(picture)))
+    wrong = []
+    for name in IN_ORDER:
+        code = [step for step in known[name][1] if step in drawn and step != name]
+        for here, there in zip([step for step in drawn if step in code], code, strict=True):
+            if here != there:
+                wrong.append(f"{name} has {there} where {here} is drawn")
+                break
+    return wrong
+
+
+def differences(picture: str, known: dict[str, tuple[str, list[str]]]) -> list[str]:
     """Where the picture and the sources differ."""
     wrong = [
         f"{name} is not in {path}"
         for name, path in re.findall(r"(mthp_\w+) +(bpf/\S+)", picture)
-        if known.get(name, ("", set()))[0] != path
+        if known.get(name, ("", []))[0] != path
     ]
     drawn = set(re.findall(r"(?<!struct )\bmthp_\w+", picture))
     arrows = set(USES) | {name for names in USES.values() for name in names}
@@ -73,9 +113,9 @@ def differences(picture: str, known: dict[str, tuple[str, set[str]]]) -> list[st
         f"{name} uses {rule}"
         for name, (path, used) in sorted(known.items())
         for rule in RULES
-        if rule in used and path != "bpf/decide.h"
+        if rule in used and path != "bpf/decide.h" and (name, rule) not in ASKED
     ]
-    return wrong
+    return wrong + out_of_order(picture, known)
 
 
 def sources() -> dict[str, str]:
@@ -95,7 +135,12 @@ class WayTest(unittest.TestCase):
         known = functions(sources())
         self.assertLessEqual({*RULES, *USES}, set(known))
         self.assertEqual(differences(picture(), known), [])
-        self.assertEqual(len(re.findall(r"mthp_\w+ +bpf/", picture())), 8)
+        self.assertEqual(len(re.findall(r"mthp_\w+ +bpf/", picture())), 17)
+        # What is drawn of them has its own line, or its order would not be compared.
+        steps = {step for name in IN_ORDER for step in USES[name]}
+        self.assertEqual(steps - set(_STEP.findall(picture())), set())
+        for name, rule in ASKED:
+            self.assertIn(rule, known[name][1])
 
     def test_the_unit_tests_take_the_same_decision(self) -> None:
         self.assertIn("mthp_decide(", (REPO / "tests" / "facts.h").read_text())
@@ -110,6 +155,7 @@ class WayTest(unittest.TestCase):
             ),
             ("bpf/explain.bpf.h", "mthp_decide_each(", "mthp_guess(", "mthp_explain does not use mthp_decide"),
             ("bpf/scan.bpf.h", "mthp_report(cgrp, state, 1)", "mthp_small(0, 0)", "mthp_visit uses mthp_small"),
+            ("bpf/scan.bpf.h", "mthp_report(cgrp, state, 1)", "mthp_wanted(0, 0)", "mthp_visit uses mthp_wanted"),
             ("bpf/decide.h", "mthp_cap(f, t)", "0", "mthp_decide does not use mthp_cap"),
         ):
             changed = sources()
@@ -121,3 +167,38 @@ class WayTest(unittest.TestCase):
         self.assertEqual(differences(moved, known), ["mthp_choose is not in bpf/hook.h"])
         more = picture() + "mthp_scan"
         self.assertEqual(differences(more, known), ["mthp_scan: drawn without an arrow, or the other way round"])
+
+    def test_another_order_is_found(self) -> None:
+        for path, earlier, later, wanted in (
+            (
+                "bpf/choose.bpf.h",
+                "mthp_sample(cgrp, state, t, reason);",
+                "mthp_kept_facts(&f, state);",
+                "mthp_answer_for has mthp_kept_facts where mthp_sample is drawn",
+            ),
+            (
+                "bpf/choose.bpf.h",
+                "d = mthp_decide(&f, t, mthp_walk_for_request, &place);",
+                "if (mthp_is_stale()) {",
+                "mthp_answer_for has mthp_is_stale where mthp_decide is drawn",
+            ),
+            (
+                "bpf/decide.h",
+                "d.rule = mthp_refusal(f, t);",
+                "room(f, of);",
+                "mthp_decide has mthp_walk_for_request where mthp_refusal is drawn",
+            ),
+        ):
+            changed = sources()
+            for one in (earlier, later):
+                self.assertEqual(changed[path].count(one), 1, one)
+            text = changed[path].replace(earlier, "@").replace(later, earlier).replace("@", later)
+            changed[path] = text
+            self.assertEqual(differences(picture(), functions(changed)), [wanted])
+        lines = picture().splitlines()
+        at = next(number for number, line in enumerate(lines) if "mthp_governed" in line)
+        lines[at], lines[at + 1] = lines[at + 1], lines[at]
+        self.assertEqual(
+            differences("\n".join(lines), functions(sources())),
+            ["mthp_answer_for has mthp_governed where mthp_sample is drawn"],
+        )
