@@ -2,6 +2,7 @@
 """The rooms of the lab: who uses whom, and that docs/internals/architecture.md shows them so."""
 
 import ast
+import sys
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,17 @@ def imported(text: str) -> Iterator[str]:
         yield from (name for name in names if name.split(".")[0] in ("lab", ""))
 
 
+def foreign(text: str) -> set[str]:
+    """What a file imports of neither the lab nor Python's library."""
+    modules = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules.append(node.module)
+        elif isinstance(node, ast.Import):
+            modules += [one.name for one in node.names]
+    return {name.partition(".")[0] for name in modules} - {"lab"} - sys.stdlib_module_names
+
+
 def used(name: str) -> str:
     """The room of an imported name; empty for an import that does not say which."""
     first = name.partition(".")[2].partition(".")[0]
@@ -65,6 +77,12 @@ class RoomsTest(unittest.TestCase):
             problems += [f"{path.relative_to(REPO)}: {problem}" for problem in wrong(room_of(path), text)]
         self.assertEqual(problems, [])
         self.assertGreater(seen, 500)
+
+    def test_nothing_is_needed_but_python(self) -> None:
+        found = {path: foreign(path.read_text(encoding="utf-8")) for path in LAB.rglob("*.py")}
+        self.assertEqual({path: names for path, names in found.items() if names}, {})
+        text = "def f():\n    import yaml.nodes\nfrom pytest import mark\nimport os\nfrom lab import proc"
+        self.assertEqual(foreign(text), {"yaml", "pytest"})
 
     def test_each_is_named(self) -> None:
         self.assertEqual({room_of(path) for path in files()}, set(ROOMS))
