@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles the BPF object, and writes down its types for Rust.
+//! Compiles the BPF object, and writes down its types for Rust; and lists the policies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,6 +33,23 @@ fn find_clang() -> Result<PathBuf, String> {
     ))
 }
 
+/// Each file of policies/ as name and text: `default` first, then by name.
+fn built_in() -> std::io::Result<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir("policies")? {
+        let file = entry?.file_name();
+        let name = file.to_str().and_then(|file| file.strip_suffix(".toml"));
+        names.extend(name.map(str::to_owned));
+    }
+    names.sort_by_key(|name| (name != "default", name.clone()));
+    let row = |name: &String| {
+        let file = format!("/policies/{name}.toml");
+        format!("({name:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {file:?}))),\n")
+    };
+    let rows: String = names.iter().map(row).collect();
+    Ok(format!("&[\n{rows}]\n"))
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let clang = find_clang()?;
@@ -45,6 +62,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("cargo:rerun-if-changed={}", entry?.path().display());
         }
     }
+
+    fs::write(out.join("policies.rs"), built_in()?)?;
 
     SkeletonBuilder::new()
         .source("bpf/mthp.bpf.c")

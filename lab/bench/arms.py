@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The sides of the comparison: what an administrator can set today, and the policies."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from pathlib import Path
+
+from lab.paths import REPO
 
 THP = "/sys/kernel/mm/transparent_hugepage"
 SIZES_KIB = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -52,8 +56,12 @@ class Arm:
         return [(f"{THP}/enabled", self.enabled), *sizes, *self.writes]
 
 
-def _policy(name: str, about: str, *options: str, label: str = "") -> Arm:
-    return Arm(name, f"always+{label or name}", about, "always", policy=("--policy", name, *options), extra=True)
+def _policy(file: Path) -> Arm:
+    """A policy that is built in. One that is a cap alone, and leaves its size to the user, gets 64 KiB."""
+    name, policy = file.stem, tomllib.loads(file.read_text())
+    size, *cap = ("64K", "--cap", "64K") if policy["rules"] == ["cap"] and "cap" not in policy else ("",)
+    label = f"always+{name} {size}".rstrip()
+    return Arm(name, label, policy["about"], "always", policy=("--policy", name, *cap), extra=True)
 
 
 def _only(key: str, label: str, about: str, *sizes_kib: int) -> Arm:
@@ -95,12 +103,7 @@ ARMS = (
         policy=(),
         cases=("advised/*",),
     ),
-    _policy("reactive", "the proposal's rule"),
-    _policy("headroom", "by the distance to the limit"),
-    _policy("fixed", "64 KiB at most", "--cap", "64K", label="fixed 64K"),
-    _policy("database", "the policy for databases with snapshots: 64 KiB at most"),
-    _policy("small-services", "the policy for many small processes"),
-    _policy("vm-host", "the policy for virtual machines whose memory nobody advises"),
+    *(_policy(file) for file in sorted((REPO / "policies").glob("*.toml")) if file.stem != "default"),
 )
 """In the order of tables and of runs."""
 

@@ -1,34 +1,50 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the suite's page adds to the common style sheet."""
 
+from zlib import crc32
+
+from lab.bench.arms import ARM
 from lab.report.style import CSS as COMMON
+
+_COMMON = ("always", "never", "reactive", "mthp_ext")
+"""Arms that have their colours there."""
+_OWN = {
+    "madvise": ("#8d7bb0", "#a593cc"),
+    "only16": ("#9db8d9", "#b9cfe8"),
+    "only32": ("#759dcb", "#93b7de"),
+    "only64": ("#4d82bd", "#6fa1d8"),
+    "only64-2m": ("#2d5f97", "#4d82bd"),
+    "shrinker": ("#b5653a", "#cf8257"),
+    "oracle": ("#5b5f66", "#c9ccd1"),
+    "mthp_madvise": ("#4aa58c", "#6cc4ab"),
+    "headroom": ("#77a832", "#93c253"),
+    "fixed": ("#a3873b", "#c4a85a"),
+    "database": ("#2f8f9d", "#55b3c0"),
+    "small-services": ("#c06c9b", "#d98fb8"),
+    "vm-host": ("#7a7f3d", "#a0a65c"),
+}
+"""Arm -> its colour on light and on dark paper, where another than that of its name is easier to tell apart."""
+
+
+def colours(arm: str) -> tuple[str, str]:
+    """On light and on dark paper."""
+    hue = crc32(arm.encode()) % 360
+    return _OWN.get(arm, (f"hsl({hue} 45% 45%)", f"hsl({hue} 50% 65%)"))
+
+
+def _sheet(arms: dict[str, tuple[str, str]]) -> str:
+    light, dark = ("".join(f" --{arm}: {pair[at]};" for arm, pair in arms.items()) for at in (0, 1))
+    uses = "".join(
+        f".dot.{arm} {{ background: var(--{arm}); }} rect.{arm}, .rate.{arm} {{ fill: var(--{arm}); }}\n"
+        for arm in arms
+    )
+    return f":root {{{light} }}\n@media (prefers-color-scheme: dark) {{ :root {{{dark} }} }}\n{uses}"
+
 
 CSS = (
     COMMON
+    + _sheet({arm: colours(arm) for arm in ARM if arm not in _COMMON})
     + """
-:root { --madvise: #8d7bb0; --only64: #4d82bd; --shrinker: #b5653a; --headroom: #77a832;
-  --fixed: #a3873b; --database: #2f8f9d; --small-services: #c06c9b; --vm-host: #7a7f3d;
-  --only16: #9db8d9; --only32: #759dcb; --only64-2m: #2d5f97; --oracle: #5b5f66; --mthp_madvise: #4aa58c; }
-@media (prefers-color-scheme: dark) { :root {
-  --madvise: #a593cc; --only64: #6fa1d8; --shrinker: #cf8257; --headroom: #93c253;
-  --fixed: #c4a85a; --database: #55b3c0; --small-services: #d98fb8; --vm-host: #a0a65c;
-  --only16: #b9cfe8; --only32: #93b7de; --only64-2m: #4d82bd; --oracle: #c9ccd1; --mthp_madvise: #6cc4ab; } }
-.dot.madvise { background: var(--madvise); } .dot.only64 { background: var(--only64); }
-.dot.shrinker { background: var(--shrinker); } .dot.headroom { background: var(--headroom); }
-rect.madvise { fill: var(--madvise); } rect.only64 { fill: var(--only64); }
-rect.shrinker { fill: var(--shrinker); } rect.headroom { fill: var(--headroom); }
-.dot.fixed { background: var(--fixed); } rect.fixed { fill: var(--fixed); }
-.dot.database { background: var(--database); } rect.database { fill: var(--database); }
-.dot.small-services { background: var(--small-services); } rect.small-services { fill: var(--small-services); }
-.dot.vm-host { background: var(--vm-host); } rect.vm-host { fill: var(--vm-host); }
-.dot.only16 { background: var(--only16); } rect.only16 { fill: var(--only16); }
-.dot.only32 { background: var(--only32); } rect.only32 { fill: var(--only32); }
-.dot.only64-2m { background: var(--only64-2m); } rect.only64-2m { fill: var(--only64-2m); }
-.dot.oracle { background: var(--oracle); } rect.oracle { fill: var(--oracle); }
-.dot.mthp_madvise { background: var(--mthp_madvise); } rect.mthp_madvise { fill: var(--mthp_madvise); }
-.rate.madvise { fill: var(--madvise); } .rate.only16 { fill: var(--only16); } .rate.only32 { fill: var(--only32); }
-.rate.only64 { fill: var(--only64); } .rate.only64-2m { fill: var(--only64-2m); }
-.rate.shrinker { fill: var(--shrinker); } .rate.headroom { fill: var(--headroom); } .rate.fixed { fill: var(--fixed); }
 .heat td { text-align: center; padding: 6px 8px; } .heat th { white-space: normal; }
 .heat thead th { text-align: center; font-size: 13px; } .heat thead th:first-child { text-align: left; }
 .heat td { border: 1px solid var(--paper); color: #1d1f23; } .heat td.nothing { color: var(--soft); }

@@ -127,6 +127,7 @@ class ArmTest(unittest.TestCase):
         self.assertEqual({*named, "default"}, names)
         self.assertEqual([(ARM[name].policy or ())[:2] for name in named], [("--policy", name) for name in named])
         self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], named)
+        self.assertEqual(len(ARM), len(ARMS), "a policy has the name of another arm")
         document = (REPO / "docs" / "policies.md").read_text()
         for name in re.findall(r"SCENARIO=(\S+)", document):
             self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))

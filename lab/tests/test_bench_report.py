@@ -12,9 +12,11 @@ from lab.bench import (
     output,
     page,
     published,
+    style,
     text,
     timeline,
 )
+from lab.bench.arms import ARM
 from lab.bench.spec import MIB
 from lab.bench.table import Table
 from lab.tests.bench_runs import CI, ENVIRONMENT, HIGH, often, one, table
@@ -53,6 +55,13 @@ class ReportTest(unittest.TestCase):
         self.assertTrue(page.heat_colour(0.98).startswith("hsl(150"))
         self.assertFalse(page.heat_colour(0.979).startswith("hsl(150"))
         self.assertTrue(page.heat_colour(0.0).startswith("hsl(8 "))
+
+    def test_every_arm_has_a_colour_and_a_new_policy_one_of_its_own(self) -> None:
+        for arm in ARM:
+            for use in (f".dot.{arm} ", f"rect.{arm}[ ,]", f".rate.{arm} "):
+                self.assertRegex(style.CSS, use)
+        self.assertEqual(style.colours("database"), ("#2f8f9d", "#55b3c0"))
+        self.assertEqual(len({style.colours(name) for name in ("web", "build", "database")}), 3)
 
     def test_limit_of_a_wave_and_of_a_cgroup(self) -> None:
         self.assertEqual(timeline.limits(one(HIGH, "never")), [(0.0, 96.0 * MIB)])
