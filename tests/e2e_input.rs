@@ -163,19 +163,8 @@ fn help_and_version_end_well() {
     let help = output(&["run", "--help"]);
     assert!(help.status.success());
     let help = String::from_utf8(help.stdout).unwrap();
-    for option in [
-        "--root",
-        "--policy",
-        "--threshold",
-        "--window",
-        "--min-memory",
-        "--cap",
-        "--room-factor",
-        "--bind",
-        "--json",
-        "Exit codes",
-    ] {
-        assert!(help.contains(option), "{option}");
+    for part in ["--root", "--policy", "--json", "Exit codes"] {
+        assert!(help.contains(part), "{part}");
     }
     assert!(output(&["--version"]).status.success());
 }

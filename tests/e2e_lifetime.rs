@@ -15,6 +15,15 @@ use nix::unistd::Pid;
 use common::ext::{self, Ext, attached, command, fails, run_on, status, status_of};
 use common::worker::Worker;
 use common::{Group, MIB, Setting, world};
+use mthp_ext::model::options::{self, OPTIONS, Opt, Value, Values};
+use mthp_ext::model::orders::Sizes;
+use mthp_ext::model::policy::Policy;
+
+/// Those of the guest.
+const X86: Sizes = Sizes {
+    orders: 0x3fc,
+    page_shift: 12,
+};
 
 /// Base pages only.
 const CLOSED: [&str; 4] = ["--policy", "headroom", "--cap", "4K"];
@@ -201,15 +210,70 @@ fn a_closed_output_ends_it() {
     assert_eq!(attached(), 0);
 }
 
+/// Another value of an option than its default, and how it is written.
+fn another(option: &Opt) -> Option<(&'static str, Value)> {
+    let texts = [
+        "50ms",
+        "2s",
+        "64K",
+        "25",
+        "512",
+        "1",
+        "0",
+        "advised,collapse",
+    ];
+    let other = |text| {
+        let value = option.parse(text).ok()?;
+        (option.text(value) != option.default).then_some((text, value))
+    };
+    texts.into_iter().find_map(other)
+}
+
+/// None at its default: what does not come through shows.
 #[test]
 #[ignore = "needs the lab's VM"]
-fn status_shows_policy_settings_and_decisions() {
+fn status_shows_the_value_of_every_option() {
+    world();
+    let policy = Policy::built_in("default").unwrap().unwrap();
+    let mut left: Vec<&Opt> = OPTIONS.iter().collect();
+    while !left.is_empty() {
+        let (mut values, mut args) = (Values::default(), Vec::new());
+        let before = left.len();
+        left.retain(|option| {
+            let (text, value) = another(option).unwrap();
+            let mut more = values.clone();
+            more.add(option, value);
+            // Some do not go together: they are for the next time.
+            if options::tunables(&policy, &more, &X86).is_err() {
+                return true;
+            }
+            values = more;
+            match option.measuring {
+                true => args.extend(["--set".to_owned(), format!("{}={text}", option.name)]),
+                false => args.extend([format!("--{}", option.name), text.to_owned()]),
+            }
+            false
+        });
+        assert!(left.len() < before, "{} alone is refused", left[0].name);
+        let tunables = options::tunables(&policy, &values, &X86).unwrap();
+        let expected: serde_json::Map<_, _> = OPTIONS.iter().map(|o| o.json(&tunables)).collect();
+        let group = Group::new("settings");
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let _ext = Ext::run(&group, &args);
+        assert_eq!(
+            status()["policies"][0]["settings"],
+            serde_json::Value::from(expected)
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn status_shows_policy_and_decisions() {
     world();
     let group = Group::new("shown");
     group.set("memory.max", "512M");
-    let args = "--threshold 50ms --window 2s --min-memory 8M --room-factor 512 --limit-share 0 --cap 1M \
-                --bind advised,collapse --bind-khugepaged 0 --count-nodes 0 --set max-hold=8 \
-                --set sample-every=4 --set spare-cache=0 --set count-machine=0 --set some-stall=1";
+    let args = "--room-factor 512 --limit-share 0 --set count-machine=0";
     let args: Vec<&str> = args.split_whitespace().collect();
     let _ext = Ext::run(&group, &args);
     let mut worker = Worker::new(&group);
@@ -220,15 +284,6 @@ fn status_shows_policy_settings_and_decisions() {
     assert_eq!(policy["policy"], "default");
     assert_eq!(policy["root"], group.name());
     assert_eq!(policy["readable"], true);
-    let expected = serde_json::json!({
-        "threshold_us": 50_000, "window_us": 2_000_000, "min_memory_bytes": 8 * MIB,
-        "sparse_waste_bytes": 64 * MIB, "limit_share_percent": 0, "room_factor": 512,
-        "count_nodes": false,
-        "cap_bytes": {"fault": MIB, "swapin": MIB, "khugepaged": MIB, "collapse": MIB, "reclaim": MIB},
-        "bind": ["advised", "collapse"], "bind_khugepaged": false,
-        "max_hold": 8, "sample_every": 4, "count_machine": false, "spare_cache": false, "some_stall": true,
-    });
-    assert_eq!(policy["settings"], expected);
     assert_eq!(
         (&policy["own_file"], &policy["own_object"]),
         (&false.into(), &false.into())

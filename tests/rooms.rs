@@ -18,18 +18,24 @@ const ROOMS: [&str; 4] = ["model", "kernel", "output", "commands"];
 
 const SRC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 
-/// The Rust files below a directory.
-fn files(directory: &Path) -> Vec<PathBuf> {
+/// The files below a directory.
+fn all_files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            found.push(path);
+        match path.is_dir() {
+            true => found.extend(all_files(&path)),
+            false => found.push(path),
         }
     }
     found.sort();
+    found
+}
+
+/// The Rust files of them.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = all_files(directory);
+    found.retain(|path| path.extension().is_some_and(|ending| ending == "rs"));
     found
 }
 
@@ -105,20 +111,29 @@ fn the_picture_names_the_rooms_in_their_order() {
     assert!(places.is_sorted(), "{places:?}");
 }
 
-/// Options that a text names, without its unit tests.
+/// Options that a text names: as a word in quotes, a key, or an argument.
 fn named(text: &str) -> Vec<&'static str> {
-    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let quoted = |name: &str| {
-        let (plain, long) = (format!("\"{name}\""), format!("\"--{name}\""));
-        let key = format!("\"{}", name.replace('-', "_"));
-        let place = format!("{{{name}}}");
-        text.contains(&place)
-            || text.contains(&plain)
-            || text.contains(&long)
-            || (name.contains('-') && text.contains(&key))
+    let starts = |before: &str| {
+        let word = ['"', '\'', '{', '=', '#', '\n'];
+        before.is_empty()
+            || before.ends_with(word)
+            || before.ends_with("--")
+            || before.ends_with("--set ")
     };
-    let all = OPTIONS.iter().map(|option| option.name);
-    all.filter(|name| quoted(name)).collect()
+    let ends =
+        |after: &str| !after.starts_with(|c: char| c.is_alphanumeric() || c == '-' || c == '_');
+    let is_named = |name: &&str| {
+        let key = format!("\"{}", name.replace('-', "_"));
+        (name.contains('-') && text.contains(&key))
+            || text
+                .match_indices(name)
+                .any(|(at, _)| starts(&text[..at]) && ends(&text[at + name.len()..]))
+    };
+    OPTIONS
+        .iter()
+        .map(|option| option.name)
+        .filter(is_named)
+        .collect()
 }
 
 /// A second list would have to be kept equal.  Sentences need not be: what they leave out shows
@@ -131,8 +146,9 @@ fn nobody_lists_the_options_but_the_table() {
         if file.ends_with("model/sentences.rs") {
             continue;
         }
+        let text = text.split("#[cfg(test)]").next().unwrap();
         if !file.ends_with("model/options.rs") {
-            let names = named(&text);
+            let names = named(text);
             assert!(names.len() < 3, "{}: {names:?}", file.display());
             continue;
         }
@@ -149,4 +165,43 @@ fn nobody_lists_the_options_but_the_table() {
     assert_eq!(named(list), ["window", "min-memory", "cap"]);
     let sentences = "\"{window} of {threshold}, once {limit-share}% is in use\"";
     assert_eq!(named(sentences), ["threshold", "window", "limit-share"]);
+    let others = "window = '1s'\n#min-memory = 1\nrun --set limit-share=50, and cap what fits";
+    assert_eq!(named(others), ["window", "min-memory", "limit-share"]);
+}
+
+/// Files outside of src/ that name most options, and why they are no second list.
+const NAME_MANY: [(&str, &str); 1] = [(
+    "lab/bench/variants.py",
+    "it varies them: each with values of its own and the cases that show them",
+)];
+
+/// The most options that a text names in thirty lines.
+fn most_named(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let starts = (0..lines.len()).step_by(10);
+    let parts = starts.map(|at| lines[at..lines.len().min(at + 30)].join("\n"));
+    parts.map(|part| named(&part).len()).max().unwrap_or(0)
+}
+
+/// Neither do tests, the lab and packages, which may use a few.
+#[test]
+fn nor_does_anybody_outside_of_the_program() {
+    let list =
+        |text: &str| 2 * named(text).len() > OPTIONS.len() && 2 * most_named(text) > OPTIONS.len();
+    let repo = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for room in ["tests", "lab", "packaging"] {
+        for file in all_files(&repo.join(room)) {
+            // What is no text is no list.
+            if fs::read_to_string(&file).is_ok_and(|text| list(&text)) {
+                found.push(file.strip_prefix(repo).unwrap().display().to_string());
+            }
+        }
+    }
+    assert_eq!(found, NAME_MANY.map(|(file, _)| file));
+    let all: Vec<_> = OPTIONS
+        .iter()
+        .map(|option| format!("{:?}", option.name))
+        .collect();
+    assert!(list(&all[..8].join(",\n")) && !list(&all[..7].join(",\n")));
 }

@@ -59,6 +59,8 @@ class Sweep:
     values: tuple[str, ...]
     """The others, in order."""
     cases: tuple[str, ...]
+    measured: bool = False
+    """It is there to be measured: only `--set` knows it."""
 
 
 SWEEPS: Mapping[str, Sweep] = {
@@ -91,18 +93,17 @@ SWEEPS: Mapping[str, Sweep] = {
     ),
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
-    "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",)),
-    "some-stall": Sweep("0", ("1",), ("redis/bgsave-high", "hostpressure/node", "cpus/threads")),
-    "sample-every": Sweep("16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files")),
+    "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",), measured=True),
+    "some-stall": Sweep("0", ("1",), ("redis/bgsave-high", "hostpressure/node", "cpus/threads"), measured=True),
+    "sample-every": Sweep(
+        "16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files"), measured=True
+    ),
 }
 """Option of `mthp_ext run` -> its sweep."""
 
-MEASURED_ONLY = ("max-hold", "sample-every", "some-stall")
-"""Those that only `--set` knows."""
-
 
 def _given(option: str, value: str) -> tuple[str, ...]:
-    return ("--set", f"{option}={value}") if option in MEASURED_ONLY else (f"--{option}", value)
+    return ("--set", f"{option}={value}") if SWEEPS[option].measured else (f"--{option}", value)
 
 
 def _arm(key: str, label: str, about: str, options: tuple[str, ...], cases: tuple[str, ...]) -> Arm:

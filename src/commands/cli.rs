@@ -927,7 +927,7 @@ mod tests {
         let help = help.to_string();
         let help: Vec<&str> = help.split_whitespace().collect();
         let help = help.join(" ");
-        for option in &OPTIONS {
+        for option in OPTIONS {
             let name = format!("--{} <", option.name);
             assert_eq!(help.contains(&name), !option.measuring, "{name}");
             let default = format!("[default: {}]", option.default);

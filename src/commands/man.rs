@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_page_of_run_has_the_table_and_the_codes() {
         let text = page("mthp_ext-run.8").replace("\\-", "-");
-        for option in &OPTIONS {
+        for option in OPTIONS {
             let name = format!("--{}", option.name);
             assert_eq!(text.contains(&name), !option.measuring, "{name}");
         }

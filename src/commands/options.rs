@@ -158,7 +158,7 @@ mod tests {
         let mut script = Vec::new();
         clap_complete::generate(Shell::Bash, &mut Cli::command(), "mthp_ext", &mut script);
         let script = String::from_utf8(script).unwrap();
-        for option in &OPTIONS {
+        for option in OPTIONS {
             let word = format!("--{} ", option.name);
             assert_eq!(script.contains(&word), !option.measuring, "{word}");
         }

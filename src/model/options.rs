@@ -79,7 +79,7 @@ const BIND: &[(&str, Bind)] = &[
 ];
 
 /// The table.
-pub static OPTIONS: [Opt; 15] = [
+pub static OPTIONS: &[Opt] = &[
     Opt {
         name: "threshold",
         value_name: "TIME",
@@ -526,7 +526,7 @@ fn filled(policy: &Policy, given: &Values, machine: Tunables) -> Result<Tunables
         });
     }
     abi::set_text(&mut t.policy, &policy.name);
-    for option in &OPTIONS {
+    for option in OPTIONS {
         let value = given.of(option).or_else(|| policy.values.of(option));
         let value = value.map_or_else(|| option.parse(option.default), Ok);
         option.set(&mut t, value.map_err(|what| Mistake { line: None, what })?);
@@ -570,7 +570,7 @@ fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), Mistake> {
         ));
     }
     // What would bind nothing is a mistake, and nobody would notice it.
-    for option in &OPTIONS {
+    for option in OPTIONS {
         let wanted = given.of(option).or_else(|| policy.values.of(option));
         if wanted.is_some() && !option.belongs_to(policy.rules) {
             let rules: Vec<&str> = option.rules.iter().map(|rule| rule.name()).collect();
@@ -642,7 +642,7 @@ mod tests {
 
     #[test]
     fn every_default_and_every_bound_is_a_value_that_comes_back() {
-        for option in &OPTIONS {
+        for option in OPTIONS {
             let (least, most) = option.range.unwrap_or((option.default, option.default));
             for text in [option.default, least, most] {
                 let value = option.parse(text).unwrap();

@@ -207,7 +207,7 @@ mod tests {
             (sentences, also)
         };
         let usual = shown(&[cap]);
-        for option in &OPTIONS {
+        for option in OPTIONS {
             let others: &[&str] = match option.unit {
                 Unit::Caps => &["4K"],
                 Unit::Set(_) => &["advised", "collapse"],
@@ -230,7 +230,14 @@ mod tests {
     fn every_option_is_a_setting() {
         let settings = serde_json::to_value(Settings::from(&tunables())).unwrap();
         assert_eq!(settings.as_object().unwrap().len(), OPTIONS.len());
+        // Each unit has its form.
         assert_eq!(settings["threshold_us"], 100_000);
+        assert_eq!(settings["min_memory_bytes"], 8 << 20);
+        assert_eq!(settings["limit_share_percent"], 50);
+        assert_eq!(settings["room_factor"], 1024);
+        assert_eq!(settings["sample_every"], 16);
         assert_eq!(settings["bind_khugepaged"], true);
+        assert_eq!(settings["cap_bytes"]["fault"], Value::Null);
+        assert_eq!(settings["bind"], Value::Array(Vec::new()));
     }
 }
