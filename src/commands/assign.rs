@@ -151,7 +151,7 @@ impl Assigner {
             root: root.clone(),
             start,
             rules: Rule::ALL.into_iter().filter(possible).collect(),
-            bind: all.iter().fold(0, |bind, one| bind | one.bind.0),
+            bind: profiles::bind(&profiles).0,
             plan,
             profiles,
             ids,

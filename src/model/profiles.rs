@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use super::abi::{self, Load, PROFILES, Tunables};
+use super::abi::{self, Bind, Load, PROFILES, Tunables};
 use super::rule::Rules;
 
 /// The values of each slot.
@@ -103,11 +103,10 @@ fn next(last: u32, slot: usize) -> u32 {
 /// What programs are loaded for: the rules that any of `profiles` has, and `more`, which may come
 /// to be.
 pub fn load(profiles: &Profiles, more: &Tunables) -> Load {
-    let all = || profiles.iter().chain([more]);
     Load {
         abi: abi::ABI,
-        rules: all().fold(0, |rules, one| rules | one.rules),
-        bind: abi::Bind(all().fold(0, |bind, one| bind | one.bind.0)),
+        rules: rules(profiles).0 | more.rules,
+        bind: Bind(bind(profiles).0 | more.bind.0),
         page_shift: more.page_shift,
         largest_pages: more.largest_pages,
         takes_back: more.takes_back,
@@ -119,6 +118,11 @@ pub fn load(profiles: &Profiles, more: &Tunables) -> Load {
 /// The rules that any of them has.
 pub fn rules(profiles: &Profiles) -> Rules {
     Rules(profiles.iter().fold(0, |rules, one| rules | one.rules))
+}
+
+/// What any of them binds besides.
+pub fn bind(profiles: &Profiles) -> Bind {
+    Bind(profiles.iter().fold(0, |bind, one| bind | one.bind.0))
 }
 
 #[cfg(test)]
