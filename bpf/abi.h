@@ -211,6 +211,18 @@ struct mthp_assignment {
 	__u32 done;		/* 0: there is no such cgroup, or no memory to keep it in */
 };
 
+/* Longest name of a cgroup, with the 0 at its end: NAME_MAX of linux/limits.h and one. */
+#define MTHP_NAME	256
+
+/* Context of mthp_name: one cgroup of a path. */
+struct mthp_named {
+	__u8 name[MTHP_NAME];	/* first, as above; the root has none */
+	__u64 cgroup_id;
+	__u64 above_id;		/* 0: it is the root */
+	__u32 found;		/* 0: there is no such cgroup */
+	__u32 pad;
+};
+
 /* Pressure verdict of one cgroup and what it rests on. */
 struct mthp_stall {
 	__u64 anchor_ns;	/* when the running window began */

@@ -70,6 +70,7 @@ struct cgroup_subsys_state {
 
 struct kernfs_node {
 	__u64 id;
+	const char *name;
 };
 
 struct cgroup {

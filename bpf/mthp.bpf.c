@@ -5,6 +5,7 @@
 #include "assign.bpf.h"
 #include "choose.bpf.h"
 #include "explain.bpf.h"
+#include "name.bpf.h"
 #include "scan.bpf.h"
 
 /* Puts the flags' names into BTF, from where mthp_ext has their numbers. */

@@ -105,4 +105,4 @@ class VerifierCostTest(unittest.TestCase):
         self.assertEqual(recorded_rules, {frozenset(policy["rules"]) for policy in POLICIES.values()})
         for (policy, _), programs in recorded.items():
             scan = {"mthp_scan"} if "pressure" in POLICIES[policy]["rules"] else set()
-            self.assertEqual(programs, {"mthp_choose", "mthp_explain"} | scan, policy)
+            self.assertEqual(programs, {"mthp_choose", "mthp_explain", "mthp_name"} | scan, policy)

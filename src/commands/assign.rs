@@ -4,8 +4,8 @@
 //! of the configuration, and those that cgroups have of their own.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::cli::Directory;
 use super::config;
@@ -13,7 +13,7 @@ use super::seen::{Seen, Way};
 use super::xattrs::{Change, Ground, Xattrs};
 use crate::errors::{Context, Error, Result};
 use crate::kernel::assign::Assign;
-use crate::kernel::cgroup::{self, Cgroup};
+use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::process;
 use crate::kernel::xattr::{self, Xattr};
 use crate::model::abi::{Bind, Load, PROFILES, Tunables};
@@ -60,6 +60,7 @@ pub struct Assigner {
     file: PathBuf,
     directory: Directory,
     sizes: Sizes,
+    names: Rc<Names>,
     root: Cgroup,
     start: Start,
     plan: Plan,
@@ -126,14 +127,14 @@ fn wanted(plan: &Plan, takes_back: u32) -> Vec<Tunables> {
 }
 
 impl Assigner {
-    /// The configuration of `file`, as it was planned, for `root`.
+    /// The configuration of `file`, as it was planned, for `root`.  `found`: policies of the user's,
+    /// the kernel's sizes, and where cgroups are.
     ///
     /// # Errors
     /// [`Error::Config`].
     pub fn new(
         file: PathBuf,
-        directory: &Directory,
-        sizes: &Sizes,
+        (directory, sizes, names): (&Directory, &Sizes, &Rc<Names>),
         root: &Cgroup,
         (plan, mut problems): (Plan, Vec<Problem>),
         start: Start,
@@ -148,6 +149,7 @@ impl Assigner {
             file,
             directory: directory.clone(),
             sizes: *sizes,
+            names: names.clone(),
             root: root.clone(),
             start,
             rules: Rule::ALL.into_iter().filter(possible).collect(),
@@ -324,10 +326,9 @@ impl Assigner {
         if !unlisted.is_empty() {
             // The kernel has the profiles of those below that are there.
             let closed = unlisted.iter().map(|one| one.nearest);
-            let mount = &self.root.mount;
+            let names = &self.names;
             there.keep_below(&self.seen, &closed.collect(), |id| {
-                let found = cgroup::by_id(mount, id);
-                found.is_err_and(|e| e.kind() == io::ErrorKind::StaleNetworkFileHandle)
+                matches!(names.at_once(id), Ok(None))
             });
         }
         self.assigned.retain(|id, _| there.contains(*id));
@@ -371,16 +372,13 @@ impl Assigner {
     /// If the kernel refuses an assignment.
     pub fn met(&mut self, to: &Assign, ids: &[u64]) -> Result<()> {
         for &id in ids {
-            let path = match cgroup::by_id(&self.root.mount, id) {
-                Ok(path) => path,
-                // A service without that right looks at all of them.
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                    return self.visit(to, Asked::New);
-                }
+            match self.names.at_once(id) {
+                Ok(Some(path)) => self.look_along(to, &path)?,
                 // It has gone.
-                Err(_) => continue,
-            };
-            self.look_along(to, &path)?;
+                Ok(None) => {}
+                // Nobody may be asked.
+                Err(_) => return self.visit(to, Asked::New),
+            }
         }
         if self.seen.count() > 2 * self.looked_at + GONE {
             self.visit(to, Asked::New)?;
@@ -490,6 +488,8 @@ impl Assigner {
             Some(ids) => ids,
             None => {
                 // What cgroups have of their own gives way, until the configuration has its places.
+                // Of those that cannot be read again it is said anew.
+                self.unread.clear();
                 self.visit(to, Asked::None)?;
                 profiles = self.profiles.clone();
                 profiles.keep(&self.ids.iter().copied().collect());

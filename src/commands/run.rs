@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -172,6 +173,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     }
     let title = what.policy.clone().unwrap_or_else(|| what.to_string());
     let root = Cgroup::open(&args.root)?;
+    let names = Rc::new(Names::new(&root.mount));
     let carrier = Carrier::probe()?;
     carrier.require_hook()?;
     tunables.takes_back = carrier.takes_back().into();
@@ -193,7 +195,8 @@ pub fn main(args: &RunArgs) -> Result<()> {
                 on_exit: args.on_exit,
                 here,
             };
-            let assigner = Assigner::new(file, &args.directory, &sizes, &root, planned, start)?;
+            let found = (&args.directory, &sizes, &names);
+            let assigner = Assigner::new(file, found, &root, planned, start)?;
             scans = psi || assigner.needs_scan();
             Some(assigner)
         }
@@ -258,16 +261,18 @@ pub fn main(args: &RunArgs) -> Result<()> {
         .as_mut()
         .map(|assigner| move |to: &Assign| assigner.assign_all(to));
     let assign = assign.as_mut().map(|assign| assign as Assigns<'_>);
-    let loaded = Loaded::attach(programs, (&load, &profiles), assign, &carrier, &root, stay)?;
+    let mut loaded = Loaded::attach(programs, (&load, &profiles), assign, &carrier, &root, stay)?;
     let requests = requests
         .inspect_err(|e| eprintln!("mthp_ext: `mthp_ext reload` will not find this daemon: {e}"))
         .ok();
     let assigner = assigner.map(RefCell::new);
+    if let Some(locator) = loaded.locator.take() {
+        names.ask(locator);
+    }
     drop(carrier);
     give_back();
 
     let log = RefCell::new(Log::new(io::stdout(), args.json));
-    let names = Names::new(&root.mount);
     let at = names.of_path(&root.path);
     // Not before: of two daemons that want this cgroup only one comes here.
     let recorder = RefCell::new(Recorder::open(&at, root.id));

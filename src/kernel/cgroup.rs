@@ -4,7 +4,7 @@
 //! Files are read below a path that the caller gives, so the tests run on a
 //! tree of plain files.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
+use super::locate::Locator;
 use crate::errors::{Error, Result};
 use crate::model::shown::{self, shown};
 
@@ -139,6 +140,8 @@ impl Cgroup {
 /// Names of cgroups by id, relative to the mount: `/`, `/system.slice`.
 pub struct Names {
     mount: PathBuf,
+    /// Who is asked first.
+    locator: OnceCell<Locator>,
     known: RefCell<HashMap<u64, PathBuf>>,
 }
 
@@ -147,8 +150,15 @@ impl Names {
     pub fn new(mount: &Path) -> Self {
         Names {
             mount: mount.to_owned(),
+            locator: OnceCell::new(),
             known: RefCell::default(),
         }
+    }
+
+    /// From now on a loaded program is asked.
+    pub fn ask(&self, locator: Locator) {
+        // There is one for good.
+        let _ = self.locator.set(locator);
     }
 
     /// Name of a directory below the mount, as it is shown.
@@ -168,8 +178,7 @@ impl Names {
     }
 
     /// Directory of the cgroup with this id; `None` if it is gone, or outside of what is mounted
-    /// here.  The kernel finds it; where it may not be asked (CAP_DAC_READ_SEARCH), every cgroup
-    /// is looked at.
+    /// here.  The kernel finds it; where it may not be asked, every cgroup is looked at.
     ///
     /// # Errors
     /// If it was not found, and not all of them could be looked at.
@@ -177,13 +186,8 @@ impl Names {
         if let Some(path) = self.known.borrow().get(&id) {
             return Ok(Some(path.clone()));
         }
-        if is_cgroup2(&self.mount) {
-            match by_id(&self.mount, id) {
-                // Outside of what is mounted here it has another path, or none.
-                Ok(path) if path.starts_with(&self.mount) => return Ok(Some(path)),
-                Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => return Ok(None),
-                _ => {}
-            }
+        if let Ok(found) = self.at_once(id) {
+            return Ok(found);
         }
         let mut all = HashMap::new();
         let unlisted = walk(&self.mount, &mut |path, ino| {
@@ -193,6 +197,28 @@ impl Names {
         match (self.known.borrow().get(&id), unlisted.into_iter().next()) {
             (None, Some(first)) => Err(first),
             (found, _) => Ok(found.cloned()),
+        }
+    }
+
+    /// The same, and nothing else is looked at: by the program, or by a handle, which takes
+    /// CAP_DAC_READ_SEARCH.
+    ///
+    /// # Errors
+    /// If neither may be asked.
+    pub fn at_once(&self, id: u64) -> io::Result<Option<PathBuf>> {
+        let top = fs::metadata(&self.mount)?.ino();
+        let located = self.locator.get().map(|one| one.path(&self.mount, top, id));
+        if let Some(Ok(found)) = located {
+            return Ok(found);
+        }
+        if !is_cgroup2(&self.mount) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        match by_id(&self.mount, id) {
+            // Outside of what is mounted here it has another path, or none.
+            Ok(path) => Ok(Some(path).filter(|path| path.starts_with(&self.mount))),
+            Err(e) if e.kind() == io::ErrorKind::StaleNetworkFileHandle => Ok(None),
+            Err(e) => Err(e),
         }
     }
 }
@@ -221,7 +247,7 @@ struct Handle {
 ///
 /// # Errors
 /// `ESTALE` if it has gone; `EPERM` without CAP_DAC_READ_SEARCH.
-pub fn by_id(mount: &Path, id: u64) -> io::Result<PathBuf> {
+fn by_id(mount: &Path, id: u64) -> io::Result<PathBuf> {
     let mount = fs::File::open(mount)?;
     let mut handle = Handle {
         bytes: 8,

@@ -21,6 +21,7 @@ use super::handed::{self, Named};
 use super::kept::Place;
 use super::late;
 use super::links;
+use super::locate::Locator;
 use super::object::{descriptor, map, run_program};
 use super::programs::{Programs, load_error, mismatch, why_not};
 use super::takeover::{self, Before, Stay};
@@ -32,7 +33,7 @@ use crate::model::rule::Rules;
 use crate::model::shown;
 
 /// Programs that nobody needs before the policy is in force.
-const LATE: [&str; 2] = [abi::SCAN_PROG, abi::EXPLAIN_PROG];
+const LATE: [&str; 3] = [abi::SCAN_PROG, abi::EXPLAIN_PROG, abi::NAME_PROG];
 
 /// Gives each cgroup that is there a policy of its own.
 pub type Assigns<'a> = &'a mut dyn FnMut(&Assign) -> Result<()>;
@@ -46,6 +47,9 @@ pub struct Loaded {
     pub assign: Assign,
     /// The program that says what is decided for a cgroup; an object of one's own may have none.
     explain: Option<OwnedFd>,
+    /// The program that says where cgroups are, until somebody asks it; an object of one's own may
+    /// have none.
+    pub locator: Option<Locator>,
     /// Whose subtree is scanned.
     root_id: u64,
     /// Ring buffer of changed decisions; an object of one's own may have none.
@@ -123,6 +127,7 @@ impl Loaded {
             File::open(&root.path).context(|| format!("opening {}", shown::path(&root.path)))?;
         let mut scan = descriptor(&object, abi::SCAN_PROG)?;
         let mut explain = descriptor(&object, abi::EXPLAIN_PROG)?;
+        let mut name = descriptor(&object, abi::NAME_PROG)?;
         let handle = |name: &str| {
             let found = map(&object, name).map(|map| MapHandle::try_from(&map));
             found.transpose().map_err(|e| load_error(own, e))
@@ -154,12 +159,13 @@ impl Loaded {
             None => carrier.attach(ops.as_fd(), directory.as_fd(), &root.path)?,
         };
         let in_force_ms = clock::now_ms();
-        for name in late {
-            let loaded = late::load(&object, name);
+        for one in late {
+            let loaded = late::load(&object, one);
             let loaded = loaded.map_err(|(e, log)| why_not(None, e.into(), &log))?;
-            match name {
+            match one {
                 abi::SCAN_PROG => scan = loaded,
-                _ => explain = loaded,
+                abi::EXPLAIN_PROG => explain = loaded,
+                _ => name = loaded,
             }
         }
         let load_time = begun.elapsed();
@@ -177,6 +183,7 @@ impl Loaded {
             scan,
             assign,
             explain,
+            locator: name.map(Locator),
             root_id: root.id,
             events,
             in_force_ms,

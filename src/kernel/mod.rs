@@ -13,6 +13,7 @@ pub mod kept;
 pub mod late;
 pub mod links;
 pub mod load;
+pub mod locate;
 pub mod named;
 pub mod neighbours;
 mod object;

@@ -21,8 +21,8 @@ pub use skeleton::types::{
     bpf_mthp_flags as Flags, bpf_mthp_reason as ReasonNumber, mthp_abi as Abi,
     mthp_assignment as Assignment, mthp_bind as Bind, mthp_cgroup as Kept,
     mthp_decision as Decision, mthp_event as Event, mthp_explained as Explained, mthp_load as Load,
-    mthp_own as Own, mthp_record as Record, mthp_rule as RuleNumber, mthp_tunables as Tunables,
-    mthp_walk as Walk,
+    mthp_named as Named, mthp_own as Own, mthp_record as Record, mthp_rule as RuleNumber,
+    mthp_tunables as Tunables, mthp_walk as Walk,
 };
 
 /// The compiled object.
@@ -63,6 +63,8 @@ pub const EVENTS_MAP: &str = "mthp_events";
 pub const SCAN_PROG: &str = "mthp_scan";
 /// Name of the program that assigns profiles to cgroups; only a configuration needs it.
 pub const ASSIGN_PROG: &str = "mthp_assign";
+/// Name of the program that says where a cgroup is; only the daemon asks it.
+pub const NAME_PROG: &str = "mthp_name";
 /// Name of the program that says what is decided for a cgroup, and why.
 pub const EXPLAIN_PROG: &str = "mthp_explain";
 
@@ -84,6 +86,8 @@ unsafe impl Plain for Walk {}
 unsafe impl Plain for Event {}
 // SAFETY: as above.
 unsafe impl Plain for Explained {}
+// SAFETY: as above.
+unsafe impl Plain for Named {}
 
 /// Reads a struct from bytes the kernel wrote; `None` if the length is another.
 pub fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
@@ -188,6 +192,7 @@ mod tests {
             "mthp_explained",
             "mthp_walk",
             "mthp_assignment",
+            "mthp_named",
         ] {
             let of: Struct<'_> = btf.type_by_name(name).unwrap();
             for member in of.iter() {

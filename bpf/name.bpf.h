@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where a cgroup is: its own name and the cgroup above it.  mthp_ext may ask the kernel by file
+ * handles only with a privilege that a service is better without, and looking at all cgroups for
+ * one takes long where there are many.
+ */
+#ifndef MTHP_NAME_BPF_H
+#define MTHP_NAME_BPF_H
+
+#include "state.bpf.h"
+
+SEC("syscall")
+int mthp_name(struct mthp_named *n)
+{
+	struct cgroup_subsys_state *above;
+	struct cgroup *cgrp;
+
+	n->above_id = 0;
+	cgrp = bpf_cgroup_from_id(n->cgroup_id);
+	n->found = cgrp != 0;
+	if (!cgrp)
+		return 0;
+	/* Names of cgroup v2 never change, and the node lives as long as its cgroup. */
+	bpf_probe_read_kernel_str(n, sizeof(n->name), cgrp->kn->name);
+	bpf_rcu_read_lock();
+	above = cgrp->self.parent;
+	if (above)
+		n->above_id = above->cgroup->kn->id;
+	bpf_rcu_read_unlock();
+	bpf_cgroup_release(cgrp);
+	return 0;
+}
+
+#endif /* MTHP_NAME_BPF_H */
