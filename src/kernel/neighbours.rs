@@ -4,6 +4,7 @@
 //! is in huge pages and how they were made.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -20,6 +21,9 @@ pub struct Host {
     /// Huge pages with more than `max_ptes_none` empty pages are split under
     /// reclaim.
     shrink_underused: Option<bool>,
+    /// It is there, and cannot be read.
+    #[serde(skip)]
+    unread: bool,
     /// Of 512: empty pages from which on the shrinker splits, and up to which
     /// khugepaged fills.
     max_ptes_none: Option<u64>,
@@ -54,7 +58,9 @@ impl Host {
 
     fn read_from(thp: &Path, vmstat: &str) -> Self {
         let number = |file: &str| number_in(&thp.join(file));
+        let found = fs::read(thp.join("shrink_underused"));
         Host {
+            unread: found.is_err_and(|e| e.kind() != ErrorKind::NotFound),
             shrink_underused: number("shrink_underused").map(|value| value != 0),
             max_ptes_none: number("khugepaged/max_ptes_none"),
             underused_splits: keyed(vmstat, "thp_underused_split_page"),
@@ -70,6 +76,7 @@ impl Host {
             (Some(true), Some(511)) => "on, but idle: max_ptes_none is 511".to_owned(),
             (Some(true), none) => format!("splits above {} empty pages of 512", or_dash(none)),
             (Some(false), _) => "off".to_owned(),
+            (None, _) if self.unread => "cannot be read".to_owned(),
             (None, _) => "not in this kernel".to_owned(),
         };
         format!(
@@ -142,6 +149,9 @@ mod tests {
         let host = Host::read_from(dir.path(), "");
         assert_eq!((host.shrink_underused, host.underused_splits), (None, None));
         assert!(host.text().contains("not in this kernel"));
+        fs::create_dir(dir.path().join("shrink_underused")).unwrap();
+        let host = Host::read_from(dir.path(), "");
+        assert!(host.text().contains("shrinker: cannot be read"));
     }
 
     #[test]
