@@ -217,6 +217,23 @@ fn without_scans_it_narrows_for_a_time_and_then_nothing() {
     goes();
 }
 
+/// As under the unit, whose watchdog is slower than this.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_daemon_that_is_stopped_brings_it_back_to_life() {
+    world();
+    let group = Group::new("stopped");
+    let ext = Ext::run(&group, &SCANNED);
+    ext.signal(Signal::SIGSTOP);
+    assert!(bound(&group), "with the verdicts of the last scan");
+    std::thread::sleep(OLDEST);
+    eventually("it passes everything", || !bound(&group));
+    ext.signal(Signal::SIGCONT);
+    eventually("it scans again", || bound(&group));
+    drop(ext);
+    goes();
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_daemon_that_runs_keeps_it_alive() {

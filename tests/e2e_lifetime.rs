@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use common::ext::{self, Ext, attached, command, fails, run_on, status, status_of};
 use common::worker::Worker;
-use common::{Group, MIB, Setting, world};
+use common::{Group, MIB, Setting, THP, world, write};
 use mthp_ext::model::options::{self, OPTIONS, Opt, Value, Values};
 use mthp_ext::model::orders::Sizes;
 use mthp_ext::model::policy::Policy;
@@ -441,6 +441,14 @@ fn changed_by_hand(group: &Group, ext: &Ext) {
         (&said["to"], &said["off"]),
         (&"always".into(), &false.into())
     );
+    // Of one size as well.
+    let size = format!("{THP}/hugepages-64kB/enabled");
+    for to in ["never", "inherit"] {
+        write(&size, to);
+        let said = ext.expect("the setting", |line| line["event"] == "setting");
+        let file = "transparent_hugepage/hugepages-64kB/enabled";
+        assert_eq!((&said["file"], &said["to"]), (&file.into(), &to.into()));
+    }
     // Once for each change.
     let more = ext.during(Duration::from_secs(3));
     assert!(

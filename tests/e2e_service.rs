@@ -31,7 +31,7 @@ use common::caps;
 use common::ext::{attached, command, link_id, run_on};
 use common::inject;
 use common::worker::{Worker, bound};
-use common::{Group, MIB, PATIENCE, eventually, world};
+use common::{Group, HARMLESS, HOSTILE, MIB, PATIENCE, eventually, world};
 
 const METRICS: &str = "unix:/run/mthp_ext_test/service.sock";
 
@@ -256,6 +256,20 @@ fn ready_is_when_the_policy_is_in_force_and_stopping_before_it_is_not() {
     assert_eq!(other, ["STOPPING=1\nSTATUS=detaching\n"]);
     assert_eq!(service.0.wait().unwrap().code(), Some(0));
     assert_eq!(attached(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_hostile_name_is_harmless_to_a_manager() {
+    world();
+    let group = Group::new(HOSTILE);
+    let manager = Manager::new();
+    let _service = Service::start(&manager, &group, Stdio::null());
+    let ready = manager.next(PATIENCE).unwrap();
+    let link = link_id();
+    let expected =
+        format!("READY=1\nSTATUS=policy headroom attached to /{HARMLESS} (link {link})\n");
+    assert_eq!(ready, expected);
 }
 
 /// Without a reader of the socket there is none to be ready for.

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use common::ext::{Ext, K64, command, fails};
 use common::worker::Worker;
-use common::{Group, MIB, PATIENCE, terminal, world};
+use common::{Group, HARMLESS, HOSTILE, MIB, PATIENCE, terminal, world};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::tcgetattr;
 use nix::unistd::Pid;
@@ -131,6 +131,19 @@ fn it_draws_obeys_keys_and_restores_the_terminal() {
         assert_eq!(top.child.wait().unwrap().code(), code, "{how:?}");
         assert_eq!(tcgetattr(top.slave.as_fd()).unwrap(), before, "{how:?}");
     }
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_hostile_name_is_harmless_on_it() {
+    world();
+    let group = Group::new(HOSTILE);
+    let _ext = Ext::run(&group, &["--policy", "fixed", "--cap", "64K"]);
+    Worker::new(&group).fill(MIB);
+    let mut top = Top::start();
+    top.shows(HARMLESS);
+    top.press("q");
+    assert_eq!(top.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

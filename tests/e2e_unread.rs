@@ -12,15 +12,13 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
-use common::ext::{Ext, attached, command, output, status};
-use common::inject::{self, Call, Ended};
+use common::ext::{Ext, attached, command, keep_one, left_by_detach, output, status};
+use common::inject::{self, Call, Case, Ended};
 use common::own::OwnFile;
-use common::settings::{booted, values};
-use common::{Group, THP, world, write};
+use common::settings::{apply, booted, each_size, left_by_apply, left_by_undo, values};
+use common::{Group, world, write};
 use nix::errno::Errno;
-use nix::sys::signal::Signal;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 /// Where what daemons report is kept.
@@ -37,18 +35,13 @@ fn source(call: &Call, own: &OwnFile) -> Option<(String, bool)> {
     if loader.iter().any(|one| path.starts_with(one)) {
         return None;
     }
-    let path = path.replace(own.dir(), "OWN").replace(THP, "THP");
+    let path = path.replace(own.dir(), "OWN");
     let of = |place: &str, name: &str| {
         Some(format!("{place}{name}")).filter(|_| path.starts_with(place))
     };
-    let size = |path: &str| {
-        let (_, file) = path.strip_prefix("THP/hugepages-")?.split_once('/')?;
-        Some(format!("THP/hugepages-*/{file}"))
-    };
-    let name = size(&path)
-        .or_else(|| of("/sys/fs/bpf/mthp_ext/", "*"))
+    let name = of("/sys/fs/bpf/mthp_ext/", "*")
         .or_else(|| of(EVENTS, "*"))
-        .unwrap_or(path);
+        .unwrap_or_else(|| each_size(&path));
     Some((name, read))
 }
 
@@ -148,115 +141,82 @@ const CONFIG: &[&str] = &["run --config", "check-config", "config"];
 const READS: &[&str] = &["settings show", "settings apply"];
 const SETS: &[&str] = &["settings apply", "settings undo"];
 
-/// A command with what is around it.
-struct Case<'a> {
-    /// As [`UNREAD`] has it.
-    name: &'a str,
-    args: Vec<&'a str>,
-    terminal: bool,
-    /// Before each run.
-    before: &'a dyn Fn(),
-    /// After each: what was lost.
-    lost: &'a dyn Fn(&Ended) -> Option<String>,
-}
-
-impl<'a> Case<'a> {
-    /// One that changes nothing.
-    fn new(args: &[&'a str]) -> Self {
-        Case {
-            name: args[0],
-            args: args.to_vec(),
-            terminal: false,
-            before: &|| {},
-            lost: &|_| None,
+/// Runs it once for each file that it reads.  The files are found by what it opens, so that one
+/// it reads later is not forgotten here.
+fn read_each(case: &Case<'_>, own: &OwnFile, usual: i32) -> Vec<String> {
+    // How often it is opened, and how often read.
+    let mut seen = BTreeMap::<String, [u32; 2]>::new();
+    let ended = case.run(|call| {
+        if let Some((name, read)) = source(call, own) {
+            seen.entry(name).or_default()[usize::from(read)] += 1;
         }
-    }
-
-    fn run(&self, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
-        (self.before)();
-        match self.terminal {
-            true => inject::on_terminal(command(&self.args), fail),
-            false => inject::run(command(&self.args), fail),
+        None
+    });
+    assert_eq!(ended.code, Some(usual), "{}: {ended:?}", case.name);
+    assert_eq!((case.lost)(&ended), None, "{}", case.name);
+    let policies = attached();
+    let of_this = UNREAD
+        .iter()
+        .filter(|(names, ..)| names.contains(&case.name));
+    let unmet = of_this.filter(|(_, file, _)| !seen.contains_key(*file));
+    let mut wrong: Vec<String> = unmet
+        .map(|(_, file, _)| format!("{} {file}: it is not read", case.name))
+        .collect();
+    // Each time, and the last time alone: somewhere in the middle of it.
+    let seen = seen.into_iter().flat_map(|(file, times)| {
+        let is_read = times[1] > 0;
+        let times = times[usize::from(is_read)];
+        let last = (times > 1).then_some(times);
+        [None]
+            .into_iter()
+            .chain(last.map(Some))
+            .map(move |only| (file.clone(), is_read, only))
+    });
+    for (file, is_read, only) in seen {
+        if is_the_same_for_all(case.name, &file) {
+            continue;
         }
-    }
-
-    /// Runs it once for each file that it reads.  The files are found by what it opens, so that one
-    /// it reads later is not forgotten here.
-    fn drill(&self, own: &OwnFile, usual: i32) -> Vec<String> {
-        // How often it is opened, and how often read.
-        let mut seen = BTreeMap::<String, [u32; 2]>::new();
-        let ended = self.run(|call| {
-            if let Some((name, read)) = source(call, own) {
-                seen.entry(name).or_default()[usize::from(read)] += 1;
-            }
-            None
-        });
-        assert_eq!(ended.code, Some(usual), "{}: {ended:?}", self.name);
-        assert_eq!((self.lost)(&ended), None, "{}", self.name);
-        let policies = attached();
-        let of_this = UNREAD
+        let known = UNREAD
             .iter()
-            .filter(|(names, ..)| names.contains(&self.name));
-        let unmet = of_this.filter(|(_, file, _)| !seen.contains_key(*file));
-        let mut wrong: Vec<String> = unmet
-            .map(|(_, file, _)| format!("{} {file}: it is not read", self.name))
-            .collect();
-        // Each time, and the last time alone: somewhere in the middle of it.
-        let seen = seen.into_iter().flat_map(|(file, times)| {
-            let is_read = times[1] > 0;
-            let times = times[usize::from(is_read)];
-            let last = (times > 1).then_some(times);
-            [None]
-                .into_iter()
-                .chain(last.map(Some))
-                .map(move |only| (file.clone(), is_read, only))
+            .find(|(names, one, _)| *one == file && names.contains(&case.name));
+        let known = known.map(|one| one.2);
+        let errno = if is_read { Errno::EIO } else { Errno::EACCES };
+        let mut time = 0;
+        let ended = case.run(|call| {
+            let (this, read) = source(call, own)?;
+            if this != file || read != is_read {
+                return None;
+            }
+            time += 1;
+            only.is_none_or(|only| time == only).then_some(errno)
         });
-        for (file, is_read, only) in seen {
-            if is_the_same_for_all(self.name, &file) {
-                continue;
-            }
-            let known = UNREAD
-                .iter()
-                .find(|(names, one, _)| *one == file && names.contains(&self.name));
-            let known = known.map(|one| one.2);
-            let errno = if is_read { Errno::EIO } else { Errno::EACCES };
-            let mut time = 0;
-            let ended = self.run(|call| {
-                let (this, read) = source(call, own)?;
-                if this != file || read != is_read {
-                    return None;
-                }
-                time += 1;
-                only.is_none_or(|only| time == only).then_some(errno)
-            });
-            // That it was whole before may be enough.
-            let expected = ended.code == known || only.is_some() && ended.code == Some(usual);
-            // It names each mistake in its answer.
-            let said = match self.name {
-                "check-config" => format!("mthp_ext: {}", ended.out),
-                _ => ended.said.clone(),
-            };
-            let unclear = match ended.code {
-                Some(code) if code == usual => !ended
-                    .said
-                    .lines()
-                    .all(|line| line.starts_with("mthp_ext: ")),
-                // Its answer says what is missing, and what to do about it.
-                _ if self.name == "support" => ended.out.is_empty(),
-                _ => unclear(&said, errno),
-            };
-            let lost = (self.lost)(&ended);
-            let now = attached();
-            if !expected || unclear || lost.is_some() || now != policies {
-                wrong.push(format!(
-                    "{} {file} ({errno}, only {only:?}): expected {known:?}, unclear {unclear}, \
-                     lost {lost:?}, {policies} policies, now {now}; {:?} {:?}",
-                    self.name, ended.code, ended.said
-                ));
-            }
+        // That it was whole before may be enough.
+        let expected = ended.code == known || only.is_some() && ended.code == Some(usual);
+        // It names each mistake in its answer.
+        let said = match case.name {
+            "check-config" => format!("mthp_ext: {}", ended.out),
+            _ => ended.said.clone(),
+        };
+        let unclear = match ended.code {
+            Some(code) if code == usual => !ended
+                .said
+                .lines()
+                .all(|line| line.starts_with("mthp_ext: ")),
+            // Its answer says what is missing, and what to do about it.
+            _ if case.name == "support" => ended.out.is_empty(),
+            _ => unclear(&said, errno),
+        };
+        let lost = (case.lost)(&ended);
+        let now = attached();
+        if !expected || unclear || lost.is_some() || now != policies {
+            wrong.push(format!(
+                "{} {file} ({errno}, only {only:?}): expected {known:?}, unclear {unclear}, \
+                 lost {lost:?}, {policies} policies, now {now}; {:?} {:?}",
+                case.name, ended.code, ended.said
+            ));
         }
-        wrong
     }
+    wrong
 }
 
 /// Has a message no cause, or nothing after it?
@@ -300,7 +260,7 @@ impl Own {
 
 /// All of these.
 fn drill(own: &Own, usual: i32, cases: &[Case<'_>]) {
-    let wrong = cases.iter().flat_map(|case| case.drill(&own.0, usual));
+    let wrong = cases.iter().flat_map(|case| read_each(case, &own.0, usual));
     let wrong: Vec<String> = wrong.collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
@@ -439,21 +399,10 @@ fn of_a_dry_run() {
 fn of_a_kept_policy() {
     world();
     let (group, own) = (Group::new("unread"), Own::new());
-    let keep = || {
-        if attached() == 0 {
-            let args = ["--on-exit", "keep", "--policy", "fixed", "--cap", "64K"];
-            let mut ext = Ext::run(&group, &args);
-            ext.signal(Signal::SIGTERM);
-            assert_eq!(ext.wait(), Some(0));
-        }
-    };
+    let keep = || keep_one(&group);
     keep();
-    let detached = |_: &Ended| {
-        // What is left goes with the next one.
-        let out = output(&["detach"]);
-        let left = Path::new("/sys/fs/bpf/mthp_ext").exists();
-        (!out.status.success() || left).then(|| format!("{out:?}, left: {left}"))
-    };
+    // What is left goes with the next one.
+    let detached = |_: &Ended| left_by_detach();
     let case = Case {
         before: &keep,
         lost: &detached,
@@ -469,21 +418,8 @@ fn of_a_kept_policy() {
 fn of_the_settings() {
     let (_one, own) = (booted(), Own::new());
     let before = values();
-    let undone = |_: &Ended| {
-        let out = output(&["settings", "undo"]);
-        let now = values();
-        let differ = before
-            .iter()
-            .filter(|(file, value)| now.get(*file) != Some(value));
-        let differ: Vec<_> = differ
-            .map(|(file, was)| (file, was, now.get(file)))
-            .collect();
-        (!out.status.success() || !differ.is_empty()).then(|| format!("{differ:?}, {out:?}"))
-    };
-    let apply = || {
-        let out = output(&["settings", "apply"]);
-        assert!(out.status.success(), "{out:?}");
-    };
+    let undone = |_: &Ended| left_by_undo(&before);
+    let applied = |ended: &Ended| left_by_apply(ended.code, &before);
     let of = |name, args: &[&'static str]| Case {
         name,
         lost: &undone,
@@ -494,7 +430,10 @@ fn of_the_settings() {
         &own,
         0,
         &[
-            of("settings apply", &["settings", "apply"]),
+            Case {
+                lost: &applied,
+                ..of("settings apply", &["settings", "apply"])
+            },
             Case {
                 before: &apply,
                 ..of("settings undo", &["settings", "undo"])

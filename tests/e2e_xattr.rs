@@ -213,6 +213,49 @@ fn what_the_daemon_may_not_read_is_not_in_force() {
     assert_eq!(unread.count(), 0);
 }
 
+/// A new configuration that takes the last place takes it from what cgroups have of their own.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn one_that_gives_way_and_cannot_be_read_again_is_said() {
+    world();
+    let root = Group::new("full");
+    let a = root.child("a");
+    // With the root's and that of the cgroup: 64, which is all.
+    let text = |factor: usize| {
+        let one = |i: usize| {
+            let factor = if i == 1 { factor } else { i };
+            format!(
+                "[policies.p{i}]\nrules = ['room']\nroom-factor = {factor}\n\
+                 [[override]]\ncgroups = 'full/p{i}'\npolicy = 'p{i}'\n"
+            )
+        };
+        let all: String = (1..=62).map(one).collect();
+        format!("policy = 'headroom'\n{all}")
+    };
+    let file = OwnFile::new("config.toml", text(1));
+    let ext = Ext::run_as(&root, &["--config", file.path()], |command| {
+        caps::only(command, &caps::of_the_unit());
+    });
+    let (code, said_so) = set(&a, "cap=4K");
+    assert_eq!(code, 0, "{said_so}");
+    assert!(line(&ext, &a).0);
+    assert!(!huge(&a));
+    chown(&a.path, Some(1000), Some(1000)).unwrap();
+    set_permissions(&a.path, Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(said(&["reload"]).0, 0);
+    assert!(line(&ext, &a).1.ends_with("what was in force stays"));
+    assert!(!huge(&a));
+    std::fs::write(file.path(), text(500)).unwrap();
+    let (code, said_so) = said(&["reload"]);
+    assert_eq!(code, 0, "{said_so}");
+    assert!(huge(&a));
+    let (in_force, words) = line(&ext, &a);
+    assert!(
+        !in_force && words.ends_with("nothing of it is in force"),
+        "{words}"
+    );
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn another_owner_than_root_may_only_lower() {

@@ -2,6 +2,7 @@
 //! The program under test.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -59,6 +60,25 @@ pub fn link_id() -> u64 {
 /// The words of a `run` on a cgroup.
 pub fn run_on<'a>(group: &'a Group, more: &[&'a str]) -> Vec<&'a str> {
     [&["run", "--root", group.path.to_str().unwrap()], more].concat()
+}
+
+/// A policy that is kept after its daemon's end, unless one is there.
+pub fn keep_one(root: &Group) {
+    if attached() == 0 {
+        let args = ["--on-exit", "keep", "--policy", "fixed", "--cap", "64K"];
+        let mut ext = Ext::run(root, &args);
+        ext.signal(Signal::SIGTERM);
+        assert_eq!(ext.wait(), Some(0));
+    }
+}
+
+/// What `detach` has not detached, or left behind.
+pub fn left_by_detach() -> Option<String> {
+    let out = output(&["detach"]);
+    let left = Path::new("/sys/fs/bpf/mthp_ext").exists();
+    let now = attached();
+    (!out.status.success() || left || now > 0)
+        .then(|| format!("{now} policies, pins: {left}, {out:?}"))
 }
 
 /// Number of attached policies.

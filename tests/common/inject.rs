@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::ext::command;
 use super::terminal;
 
 /// Times that the loop of `run` may wait before it has to be over.
@@ -100,6 +101,39 @@ impl Call {
         let own = format!("/proc/{}/", self.pid);
         link.starts_with('/')
             .then(|| link.replace(&own, "/proc/self/"))
+    }
+}
+
+/// A command with what is around it.
+pub struct Case<'a> {
+    /// As the table of what is expected has it.
+    pub name: &'a str,
+    pub args: Vec<&'a str>,
+    pub terminal: bool,
+    /// Before each run.
+    pub before: &'a dyn Fn(),
+    /// After each: what was lost.
+    pub lost: &'a dyn Fn(&Ended) -> Option<String>,
+}
+
+impl<'a> Case<'a> {
+    /// One that changes nothing.
+    pub fn new(args: &[&'a str]) -> Self {
+        Case {
+            name: args[0],
+            args: args.to_vec(),
+            terminal: false,
+            before: &|| {},
+            lost: &|_| None,
+        }
+    }
+
+    pub fn run(&self, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
+        (self.before)();
+        match self.terminal {
+            true => on_terminal(command(&self.args), fail),
+            false => run(command(&self.args), fail),
+        }
     }
 }
 

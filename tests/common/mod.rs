@@ -34,6 +34,10 @@ pub const MIB: u64 = 1 << 20;
 /// Emulated guests are slow; a test waits this long before it gives up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A cgroup's name that would change a terminal, and how it is shown.
+pub const HOSTILE: &str = "a\x1b[2J\r\u{202e}";
+pub const HARMLESS: &str = "a\\x1b[2J\\x0d\\u{202e}";
+
 const CGROUPS: &str = "/sys/fs/cgroup";
 pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Mutex, MutexGuard};
 
+use super::ext::output;
 use super::{THP, only_in_the_lab, read, write};
 
 pub const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
@@ -84,4 +85,39 @@ pub fn values() -> BTreeMap<String, String> {
     }
     found.insert("min_free".to_owned(), read(MIN_FREE).trim().to_owned());
     found
+}
+
+/// What `settings undo` does not put back, of these values.
+pub fn left_by_undo(before: &BTreeMap<String, String>) -> Option<String> {
+    let out = output(&["settings", "undo"]);
+    let now = values();
+    let differ = before
+        .iter()
+        .filter(|(file, value)| now.get(*file) != Some(value));
+    let differ: Vec<_> = differ
+        .map(|(file, was)| (file, was, now.get(file)))
+        .collect();
+    (!out.status.success() || !differ.is_empty()).then(|| format!("{differ:?}, {out:?}"))
+}
+
+/// The same, and what an `apply` has set that failed with this.
+pub fn left_by_apply(code: Option<i32>, before: &BTreeMap<String, String>) -> Option<String> {
+    let changed = code != Some(0) && values() != *before;
+    let changed = changed.then(|| format!("it failed, and left {:?}", values()));
+    changed.or_else(|| left_by_undo(before))
+}
+
+/// Sets what a policy needs.
+pub fn apply() {
+    let out = output(&["settings", "apply"]);
+    assert!(out.status.success(), "{out:?}");
+}
+
+/// A setting of transparent huge pages, by one name for those of all sizes.
+pub fn each_size(path: &str) -> String {
+    let path = path.replace(THP, "THP");
+    let file = path
+        .strip_prefix("THP/hugepages-")
+        .and_then(|size| size.split_once('/'));
+    file.map_or(path.clone(), |(_, file)| format!("THP/hugepages-*/{file}"))
 }
