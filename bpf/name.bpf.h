@@ -20,13 +20,11 @@ int mthp_name(struct mthp_named *n)
 	n->found = cgrp != 0;
 	if (!cgrp)
 		return 0;
-	/* Names of cgroup v2 never change, and the node lives as long as its cgroup. */
+	/* Names of cgroup v2 never change, and node and parent live as long as their cgroup. */
 	bpf_probe_read_kernel_str(n, sizeof(n->name), cgrp->kn->name);
-	bpf_rcu_read_lock();
 	above = cgrp->self.parent;
 	if (above)
 		n->above_id = above->cgroup->kn->id;
-	bpf_rcu_read_unlock();
 	bpf_cgroup_release(cgrp);
 	return 0;
 }

@@ -29,8 +29,6 @@ use nix::unistd::Pid;
 /// force.  Dropped: killed.
 struct Daemon {
     child: Child,
-    /// The other end of its socket.
-    _manager: UnixDatagram,
     /// From the start until the policy was in force, and the first scan through.
     ready: Duration,
     log: tempfile::NamedTempFile,
@@ -51,12 +49,11 @@ impl Daemon {
         let child = run.stdout(out).spawn().unwrap();
         let mut daemon = Daemon {
             child,
-            _manager: manager,
             ready: Duration::ZERO,
             log,
         };
         let mut bytes = [0; 4096];
-        let length = daemon._manager.recv(&mut bytes).expect("it becomes ready");
+        let length = manager.recv(&mut bytes).expect("it becomes ready");
         daemon.ready = begun.elapsed();
         assert!(bytes[..length].starts_with(b"READY=1\n"));
         daemon

@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::ext::{Ext, attached, command, keep_one, left_by_detach, run_on, status};
-use common::inject::{Call, Case, Ended};
+use common::inject::{self, Call, Case, Ended};
 use common::own::OwnFile;
 use common::settings::{apply, booted, each_size, left_by_apply, left_by_undo, values};
 use common::worker::{Worker, bound};
@@ -365,6 +365,34 @@ fn a_privileged_call_that_is_refused_is_said() {
         ),
     ]);
     assert_eq!(attached(), 0);
+}
+
+/// As under lockdown, which lets no program read names.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn without_the_program_that_names_cgroups_all_are_looked_at() {
+    const PROG_LOAD: u64 = 5;
+    world();
+    let group = Group::new("unnamed");
+    let run = run_on(&group, &["--policy", "headroom"]);
+    let loads = |call: &Call| {
+        call.number == libc::SYS_bpf && call.args[0] == PROG_LOAD && call.names("mthp_name")
+    };
+    for takes_over in [false, true] {
+        if takes_over {
+            keep_one(&group);
+        }
+        let mut met = 0;
+        let ended = inject::run(command(&run), |call| {
+            met += u32::from(loads(call));
+            loads(call).then_some(Errno::EINVAL)
+        });
+        assert_eq!((ended.code, ended.served), (Some(0), true), "{ended:?}");
+        assert!(met > 0, "nobody loads it");
+        let said = "mthp_name does not load (Invalid argument";
+        assert!(ended.said.contains(said), "{ended:?}");
+        assert_eq!(attached(), 0);
+    }
 }
 
 #[test]

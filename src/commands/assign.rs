@@ -4,6 +4,7 @@
 //! of the configuration, and those that cgroups have of their own.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -218,6 +219,18 @@ impl Assigner {
                 changed
             }
         }
+    }
+
+    /// What is lost of those that cannot be read again, once nothing of their own is in force.
+    fn unreadable_in_force(&self) -> Vec<Change> {
+        let all = self.xattrs.each().into_iter().flat_map(|(_, paths)| paths);
+        let lost = all.filter_map(|path| {
+            let why = self.unread.get(&self.xattrs.id(path)?)?;
+            self.xattrs.profile(path)?;
+            let why = io::Error::other(why.clone());
+            Some(Change::unread(path, &self.root, false, &why))
+        });
+        lost.collect()
     }
 
     /// Is it to be asked what it says for itself?
@@ -488,8 +501,7 @@ impl Assigner {
             Some(ids) => ids,
             None => {
                 // What cgroups have of their own gives way, until the configuration has its places.
-                // Of those that cannot be read again it is said anew.
-                self.unread.clear();
+                let lost = self.unreadable_in_force();
                 self.visit(to, Asked::None)?;
                 profiles = self.profiles.clone();
                 profiles.keep(&self.ids.iter().copied().collect());
@@ -498,6 +510,7 @@ impl Assigner {
                     self.assign_all(to)?;
                 }
                 self.changes.clear();
+                self.changes.extend(lost);
                 ids.ok_or_else(|| too_many(&self.file))?
             }
         };

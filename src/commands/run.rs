@@ -261,12 +261,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
         .as_mut()
         .map(|assigner| move |to: &Assign| assigner.assign_all(to));
     let assign = assign.as_mut().map(|assign| assign as Assigns<'_>);
-    let mut loaded = Loaded::attach(programs, (&load, &profiles), assign, &carrier, &root, stay)?;
+    let loaded = Loaded::attach(programs, (&load, &profiles), assign, &carrier, &root, stay)?;
     let requests = requests
         .inspect_err(|e| eprintln!("mthp_ext: `mthp_ext reload` will not find this daemon: {e}"))
         .ok();
     let assigner = assigner.map(RefCell::new);
-    if let Some(locator) = loaded.locator.take() {
+    if let Some(locator) = loaded.locator(&root.mount) {
         names.ask(locator);
     }
     drop(carrier);

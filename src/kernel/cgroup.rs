@@ -206,9 +206,7 @@ impl Names {
     /// # Errors
     /// If neither may be asked.
     pub fn at_once(&self, id: u64) -> io::Result<Option<PathBuf>> {
-        let top = fs::metadata(&self.mount)?.ino();
-        let located = self.locator.get().map(|one| one.path(&self.mount, top, id));
-        if let Some(Ok(found)) = located {
+        if let Some(Ok(found)) = self.locator.get().map(|one| one.path(id)) {
             return Ok(found);
         }
         if !is_cgroup2(&self.mount) {

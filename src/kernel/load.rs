@@ -33,7 +33,10 @@ use crate::model::rule::Rules;
 use crate::model::shown;
 
 /// Programs that nobody needs before the policy is in force.
-const LATE: [&str; 3] = [abi::SCAN_PROG, abi::EXPLAIN_PROG, abi::NAME_PROG];
+const LATE: [&str; 3] = [abi::NAME_PROG, abi::SCAN_PROG, abi::EXPLAIN_PROG];
+
+/// What is done without the program that says where cgroups are.
+const UNNAMED: &str = "the policy is in force; who is to be named is looked for among all cgroups";
 
 /// Gives each cgroup that is there a policy of its own.
 pub type Assigns<'a> = &'a mut dyn FnMut(&Assign) -> Result<()>;
@@ -47,9 +50,9 @@ pub struct Loaded {
     pub assign: Assign,
     /// The program that says what is decided for a cgroup; an object of one's own may have none.
     explain: Option<OwnedFd>,
-    /// The program that says where cgroups are, until somebody asks it; an object of one's own may
-    /// have none.
-    pub locator: Option<Locator>,
+    /// The program that says where cgroups are; an object of one's own may have none, and a kernel
+    /// that lets nobody read its memory (lockdown) takes none.
+    name: Option<OwnedFd>,
     /// Whose subtree is scanned.
     root_id: u64,
     /// Ring buffer of changed decisions; an object of one's own may have none.
@@ -115,10 +118,13 @@ impl Loaded {
         let begun = Instant::now();
         // What takes over is scanned before it is in force, as it would be too old else.
         let late = match own {
-            None if !takes_over => {
-                late::set_aside(&mut open, &LATE).map_err(|e| load_error(own, e.into()))?
-            }
-            _ => Vec::new(),
+            None if takes_over => &LATE[..1],
+            None => &LATE[..],
+            Some(_) => &[],
+        };
+        let late = match late {
+            [] => Vec::new(),
+            some => late::set_aside(&mut open, some).map_err(|e| load_error(own, e.into()))?,
         };
         let object = open.load().map_err(|e| load_error(own, e))?;
 
@@ -161,11 +167,17 @@ impl Loaded {
         let in_force_ms = clock::now_ms();
         for one in late {
             let loaded = late::load(&object, one);
+            if one == abi::NAME_PROG {
+                name = loaded.unwrap_or_else(|(e, _)| {
+                    eprintln!("mthp_ext: {one} does not load ({e}): {UNNAMED}");
+                    None
+                });
+                continue;
+            }
             let loaded = loaded.map_err(|(e, log)| why_not(None, e.into(), &log))?;
             match one {
                 abi::SCAN_PROG => scan = loaded,
-                abi::EXPLAIN_PROG => explain = loaded,
-                _ => name = loaded,
+                _ => explain = loaded,
             }
         }
         let load_time = begun.elapsed();
@@ -183,7 +195,7 @@ impl Loaded {
             scan,
             assign,
             explain,
-            locator: name.map(Locator),
+            name,
             root_id: root.id,
             events,
             in_force_ms,
@@ -237,6 +249,19 @@ impl Loaded {
         let explain = self.explain.as_ref();
         let copy = explain.map(OwnedFd::try_clone).transpose();
         copy.context(|| format!("keeping the program {}", abi::EXPLAIN_PROG))
+    }
+
+    /// Who says where cgroups below `mount` are.
+    pub fn locator(&self, mount: &Path) -> Option<Locator> {
+        let copy = self.name.as_ref()?.try_clone();
+        let made = copy.and_then(|program| Locator::new(program, mount));
+        made.inspect_err(|e| {
+            eprintln!(
+                "mthp_ext: {} does not answer ({e}): {UNNAMED}",
+                abi::NAME_PROG
+            )
+        })
+        .ok()
     }
 
     /// Detaches now, so that nothing is left when the caller says so: no pin either.

@@ -192,7 +192,6 @@ mod tests {
             "mthp_explained",
             "mthp_walk",
             "mthp_assignment",
-            "mthp_named",
         ] {
             let of: Struct<'_> = btf.type_by_name(name).unwrap();
             for member in of.iter() {

@@ -42,6 +42,16 @@ impl Call {
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
+    /// Has the attribute of a bpf(2) call that loads a program this name?
+    pub fn names(&self, program: &str) -> bool {
+        // linux/bpf.h, union bpf_attr: prog_name, of 16 bytes.
+        const AT: u64 = 48;
+        let mut bytes = [0; 16];
+        let memory = File::open(format!("/proc/{}/mem", self.pid));
+        let read = memory.and_then(|memory| memory.read_exact_at(&mut bytes, self.args[1] + AT));
+        read.is_ok() && bytes.split(|byte| *byte == 0).next() == Some(program.as_bytes())
+    }
+
     /// The file that it opens, and whether for writing.
     pub fn opens(&self) -> Option<(String, bool)> {
         let writes = |flags: u64| flags & (libc::O_WRONLY | libc::O_RDWR) as u64 != 0;
