@@ -104,7 +104,9 @@ const MORE: &[&str] = &[
     "run --metrics of a port",
 ];
 const KEEP: &[&str] = &["run --on-exit keep"];
-const LOOKS: &[&str] = &["status", "explain", "advise", "top"];
+const LOOKS: &[&str] = &["status", "explain", "advise"];
+const TOP: &[&str] = &["top"];
+const EACH_LOOK: &[&str] = &["status", "explain", "advise", "top"];
 const SETS: &[&str] = &["settings apply", "settings undo"];
 
 /// What is said of the socket of `reload`.
@@ -173,6 +175,8 @@ const REFUSED: &[Refused] = &[
     refused(TAKES_OVER, "bpf 7", 1, "opening the link in"),
     refused(TAKES_OVER, "bpf 15", 1, "opening the link in"),
     refused(TAKES_OVER, "bpf 29", 4, "no privilege to attach a policy"),
+    // Nothing is scanned or assigned: of the programs only this is run.
+    refused(TAKES_OVER, "bpf 10", 0, "mthp_name does not answer"),
     // The new one is in force by then.
     refused(TAKES_OVER, "rename", 0, "is out of date: pinning"),
     refused(
@@ -183,7 +187,7 @@ const REFUSED: &[Refused] = &[
     ),
     refused(&["run --metrics"], "chmod", 0, UNSERVED),
     refused(&["run --metrics"], "mkdir", 0, UNSERVED),
-    refused(LOOKS, "open_by_handle_at", 0, ""),
+    refused(EACH_LOOK, "open_by_handle_at", 0, ""),
     refused(LOOKS, "bpf 1", 1, "Operation not permitted"),
     refused(LOOKS, "bpf 10", 1, "Operation not permitted"),
     refused(
@@ -194,9 +198,15 @@ const REFUSED: &[Refused] = &[
     ),
     refused(LOOKS, "bpf 13", 1, "Operation not permitted"),
     refused(LOOKS, "bpf 14", 1, "Operation not permitted"),
-    refused(LOOKS, "bpf 15", 4, "no privilege to list BPF links"),
-    refused(LOOKS, "bpf 30", 4, "no privilege to list BPF links"),
-    refused(LOOKS, "bpf 31", 4, "no privilege to list BPF links"),
+    refused(EACH_LOOK, "bpf 15", 4, "no privilege to list BPF links"),
+    refused(EACH_LOOK, "bpf 30", 4, "no privilege to list BPF links"),
+    refused(EACH_LOOK, "bpf 31", 4, "no privilege to list BPF links"),
+    // What cannot be known is at most that.
+    refused(TOP, "bpf 1", 0, "<=all"),
+    refused(TOP, "bpf 10", 0, "<=all"),
+    refused(TOP, "bpf 11", 0, "<=all"),
+    refused(TOP, "bpf 13", 0, "<=all"),
+    refused(TOP, "bpf 14", 0, "<=all"),
     refused(&["detach"], "open_by_handle_at", 0, ""),
     refused(&["detach"], "bpf 7", 1, "Operation not permitted"),
     refused(&["detach"], "bpf 15", 1, "Operation not permitted"),
