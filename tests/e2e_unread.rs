@@ -71,7 +71,6 @@ const UNREAD: &[(&[&str], &str, i32)] = &[
     (&["detach"], "/sys/fs/bpf/mthp_ext", 1),
     (&["detach"], "/sys/fs/bpf/mthp_ext/*", 1),
     // Those that decide something say for whom by his number; overrides are assigned when he asks.
-    (&["run --config"], "/sys/fs/cgroup", 0),
     (&["status"], "/sys/fs/cgroup", 1),
     (&["explain", "top"], "/sys/fs/cgroup", 0),
     (&["config", "detach"], "/sys/fs/cgroup", 0),
