@@ -176,7 +176,8 @@ class PageTest(unittest.TestCase):
             self.assertEqual(load.call_args.args[0], Geometry(join=join))
         with redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
             _parser().parse_args(["bench-tlb", "--coalesce", "32K", "/bin/ls"])
-        self.assertIn("choose from 'off', '16K', '64K'", said.getvalue())
+        # Python 3.12 and later quote no choices.
+        self.assertRegex(said.getvalue(), "choose from '?off'?, '?16K'?, '?64K'?")
 
     def test_make_hands_the_option_on(self) -> None:
         for words, wanted in (([], "bench-tlb 'x'"), (["COALESCE=64K"], "bench-tlb --coalesce '64K' 'x'")):
