@@ -194,8 +194,7 @@ fn ten_thousand_cgroups_of_which_200_are_busy() {
          {kib} KiB"
     );
     // Measured: 1.4 s, 0.003 %, and 0.3 % or 0.6 %: a scan of all takes 1.5 % of its second, and
-    // one may fall into the four.  100 new ones a second: 1 %, and all of a processor if the tree were
-    // walked for each.
+    // one may fall into the four.  100 new ones a second: 1 %.
     assert!(ready_ms < 2000, "{ready_ms} ms until it is ready");
     assert!(idle < 0.01, "{idle} of a processor while nothing happens");
     assert!(busy < 0.01, "{busy} of a processor");

@@ -269,29 +269,31 @@ fn refuse_each(case: &Case<'_>) -> Vec<String> {
     let mut wrong: Vec<String> = unmet
         .map(|call| format!("{name}: {call}: it is not called"))
         .collect();
-    let of_run = |key: &str| {
-        let run = REFUSED
+    let known = |of: &str, key: &str| {
+        REFUSED
             .iter()
-            .any(|one| one.call == key && one.of.contains(&"run"));
-        let own = REFUSED.iter().filter(of_this).any(|one| one.call == key);
-        MORE.contains(&name) && run && !own
+            .find(|one| one.call == key && one.of.contains(&of))
     };
-    for key in seen.iter().filter(|key| !of_run(key)) {
+    for key in &seen {
+        let expected = known(name, key);
+        if expected.is_none() && MORE.contains(&name) && known("run", key).is_some() {
+            continue;
+        }
         let ended =
             case.run(|call| (privileged(call).as_ref() == Some(key)).then_some(Errno::EPERM));
         let lost = (case.lost)(&ended);
         let now = attached();
-        let Some(known) = REFUSED.iter().filter(of_this).find(|one| one.call == key) else {
+        let Some(expected) = expected else {
             wrong.push(format!(
                 "{name}: {key}: nobody has said what is expected of {ended:?}"
             ));
             continue;
         };
         let said = [ended.said.as_str(), &ended.out].concat();
-        let silent = !known.says.is_empty() || ended.said.is_empty();
-        let served = ended.served == (serves && known.code == 0);
-        let well = said.contains(known.says) && silent && served && now == policies;
-        if ended.code != Some(known.code) || !well || lost.is_some() {
+        let silent = !expected.says.is_empty() || ended.said.is_empty();
+        let served = ended.served == (serves && expected.code == 0);
+        let well = said.contains(expected.says) && silent && served && now == policies;
+        if ended.code != Some(expected.code) || !well || lost.is_some() {
             wrong.push(format!(
                 "{name}: {key}: {now} policies, {lost:?}, {ended:?}"
             ));
@@ -327,7 +329,6 @@ fn a_privileged_call_that_is_refused_is_said() {
         before: &swept,
         ..Case::new(&run_on(&group, &["--config", own.path()]))
     };
-    // A policy that is kept is one more, and `detach` takes it with what it has left.
     let over = |_: &Ended| {
         let left = (attached() != 1 || !bound(&group)).then(|| "the old one has gone".to_owned());
         left.or_else(left_by_detach)
@@ -336,6 +337,7 @@ fn a_privileged_call_that_is_refused_is_said() {
         swept();
         keep_one(&group);
     };
+    // A policy that is kept is one more, and `detach` takes it with what it has left.
     let kept = |ended: &Ended| {
         let wanted = usize::from(ended.code == Some(0));
         let now = attached();

@@ -6,8 +6,6 @@ from zlib import crc32
 from lab.bench.arms import ARM
 from lab.report.style import CSS as COMMON
 
-_COMMON = ("always", "never", "reactive", "mthp_ext")
-"""Arms that have their colours there."""
 _OWN = {
     "madvise": ("#8d7bb0", "#a593cc"),
     "only16": ("#9db8d9", "#b9cfe8"),
@@ -43,7 +41,7 @@ def _sheet(arms: dict[str, tuple[str, str]]) -> str:
 
 CSS = (
     COMMON
-    + _sheet({arm: colours(arm) for arm in ARM if arm not in _COMMON})
+    + _sheet({arm: colours(arm) for arm in ARM if f".dot.{arm} " not in COMMON})
     + """
 .heat td { text-align: center; padding: 6px 8px; } .heat th { white-space: normal; }
 .heat thead th { text-align: center; font-size: 13px; } .heat thead th:first-child { text-align: left; }

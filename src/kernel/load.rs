@@ -33,7 +33,7 @@ use crate::model::rule::Rules;
 use crate::model::shown;
 
 /// Programs that nobody needs before the policy is in force.
-const LATE: [&str; 3] = [abi::NAME_PROG, abi::SCAN_PROG, abi::EXPLAIN_PROG];
+const LATE: [&str; 3] = [abi::SCAN_PROG, abi::EXPLAIN_PROG, abi::NAME_PROG];
 
 /// What is done without the program that says where cgroups are.
 const UNNAMED: &str = "the policy is in force; who is to be named is looked for among all cgroups";
@@ -117,14 +117,13 @@ impl Loaded {
         let own = own.as_deref();
         let begun = Instant::now();
         // What takes over is scanned before it is in force, as it would be too old else.
-        let late = match own {
-            None if takes_over => &LATE[..1],
-            None => &LATE[..],
-            Some(_) => &[],
+        let aside: &[&str] = match takes_over {
+            true => &[abi::NAME_PROG],
+            false => &LATE,
         };
-        let late = match late {
-            [] => Vec::new(),
-            some => late::set_aside(&mut open, some).map_err(|e| load_error(own, e.into()))?,
+        let late = match own {
+            None => late::set_aside(&mut open, aside).map_err(|e| load_error(own, e.into()))?,
+            Some(_) => Vec::new(),
         };
         let object = open.load().map_err(|e| load_error(own, e))?;
 
@@ -167,17 +166,16 @@ impl Loaded {
         let in_force_ms = clock::now_ms();
         for one in late {
             let loaded = late::load(&object, one);
-            if one == abi::NAME_PROG {
-                name = loaded.unwrap_or_else(|(e, _)| {
-                    eprintln!("mthp_ext: {one} does not load ({e}): {UNNAMED}");
-                    None
-                });
-                continue;
-            }
-            let loaded = loaded.map_err(|(e, log)| why_not(None, e.into(), &log))?;
+            let needed = |(e, log): (io::Error, String)| why_not(None, e.into(), &log);
             match one {
-                abi::SCAN_PROG => scan = loaded,
-                _ => explain = loaded,
+                abi::SCAN_PROG => scan = loaded.map_err(needed)?,
+                abi::EXPLAIN_PROG => explain = loaded.map_err(needed)?,
+                _ => {
+                    name = loaded.unwrap_or_else(|(e, _)| {
+                        eprintln!("mthp_ext: {one} does not load ({e}): {UNNAMED}");
+                        None
+                    });
+                }
             }
         }
         let load_time = begun.elapsed();

@@ -4,7 +4,6 @@
 //! is in huge pages and how they were made.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -58,10 +57,10 @@ impl Host {
 
     fn read_from(thp: &Path, vmstat: &str) -> Self {
         let number = |file: &str| number_in(&thp.join(file));
-        let found = fs::read(thp.join("shrink_underused"));
+        let shrink = number("shrink_underused");
         Host {
-            unread: found.is_err_and(|e| e.kind() != ErrorKind::NotFound),
-            shrink_underused: number("shrink_underused").map(|value| value != 0),
+            unread: shrink.is_none() && thp.join("shrink_underused").exists(),
+            shrink_underused: shrink.map(|value| value != 0),
             max_ptes_none: number("khugepaged/max_ptes_none"),
             underused_splits: keyed(vmstat, "thp_underused_split_page"),
             collapsed: number("khugepaged/pages_collapsed"),

@@ -35,21 +35,23 @@ pub struct Call {
 impl Call {
     /// The path in an argument.
     fn path(&self, at: usize) -> Option<String> {
+        self.text(self.args[at])
+    }
+
+    /// The text at an address, which ends with 0.
+    fn text(&self, at: u64) -> Option<String> {
         let mut bytes = [0; 4096];
         let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
-        let length = memory.read_at(&mut bytes, self.args[at]).ok()?;
+        let length = memory.read_at(&mut bytes, at).ok()?;
         let text = bytes[..length].split(|byte| *byte == 0).next()?;
         Some(String::from_utf8_lossy(text).into_owned())
     }
 
     /// Has the attribute of a bpf(2) call that loads a program this name?
     pub fn names(&self, program: &str) -> bool {
-        // linux/bpf.h, union bpf_attr: prog_name, of 16 bytes.
+        // linux/bpf.h, union bpf_attr: prog_name, which has a 0 at its end.
         const AT: u64 = 48;
-        let mut bytes = [0; 16];
-        let memory = File::open(format!("/proc/{}/mem", self.pid));
-        let read = memory.and_then(|memory| memory.read_exact_at(&mut bytes, self.args[1] + AT));
-        read.is_ok() && bytes.split(|byte| *byte == 0).next() == Some(program.as_bytes())
+        self.text(self.args[1] + AT).as_deref() == Some(program)
     }
 
     /// The file that it opens, and whether for writing.
