@@ -95,7 +95,7 @@ fn counters_agree_with_the_tracepoint_on_a_million_faults() {
     let line = status_of(&group);
     let hits = all.count();
     assert!(hits >= 1_000_000, "{hits}");
-    assert_eq!(line["asked"]["fault"], hits, "{line}");
+    assert_eq!(line["requests"]["fault"], hits, "{line}");
     assert_eq!(line["narrowed"]["fault"]["cap"], denied.count(), "{line}");
     let counts = &line["by_size"]["fault"];
     let count = |size: &str, what: &str| of_size(counts, size)[what].as_u64().unwrap_or(0);

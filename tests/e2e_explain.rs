@@ -45,7 +45,7 @@ fn what_it_says_comes_true() {
     assert_eq!(before["cgroup"], group.name());
     let fault = &before["policies"][0]["decides"]["decisions"]["fault"];
     assert_eq!(fault["rule"], "room", "{before}");
-    assert!(fault["asked"].as_u64() > Some(0), "{before}");
+    assert!(fault["requests"].as_u64() > Some(0), "{before}");
     let limit = until(&before)["limit_bytes"].as_u64().unwrap();
     // A little less is not enough: what is in use may have moved by a few pages.
     group.set("memory.max", &(limit - 2 * MIB).to_string());

@@ -369,7 +369,7 @@ fn verdicts_are_taken_over() {
         let after = status_of(&group);
         assert_eq!(after["pressure"], true, "{args:?}\n{before}\n{after}");
         assert!(
-            after["asked"]["fault"].as_u64() >= before["asked"]["fault"].as_u64(),
+            after["requests"]["fault"].as_u64() >= before["requests"]["fault"].as_u64(),
             "{args:?}\n{before}\n{after}"
         );
         drop((ext, reader.stop()));

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use common::ext::{self, Ext, attached, command, fails, run_on, status, status_of};
 use common::worker::Worker;
-use common::{Group, MIB, Setting, THP, world, write};
+use common::{Group, MIB, Setting, THP, read, world, write};
 use mthp_ext::model::options::{self, OPTIONS, Opt, Value, Values};
 use mthp_ext::model::orders::Sizes;
 use mthp_ext::model::policy::Policy;
@@ -290,7 +290,7 @@ fn status_shows_policy_and_decisions() {
     );
     let line = status_of(&group);
     assert_eq!(line["why"], "room", "{line}");
-    assert!(line["asked"]["fault"].as_u64().unwrap() > 0, "{line}");
+    assert!(line["requests"]["fault"].as_u64().unwrap() > 0, "{line}");
     assert!(
         line["narrowed"]["fault"]["room"].as_u64().unwrap() > 0,
         "{line}"
@@ -441,13 +441,23 @@ fn changed_by_hand(group: &Group, ext: &Ext) {
         (&said["to"], &said["off"]),
         (&"always".into(), &false.into())
     );
-    // Of one size as well.
-    let size = format!("{THP}/hugepages-64kB/enabled");
-    for to in ["never", "inherit"] {
-        write(&size, to);
-        let said = ext.expect("the setting", |line| line["event"] == "setting");
-        let file = "transparent_hugepage/hugepages-64kB/enabled";
-        assert_eq!((&said["file"], &said["to"]), (&file.into(), &to.into()));
+    // Of one size as well, and each other that a policy needs.
+    for (name, to) in [
+        ("hugepages-64kB/enabled", "never"),
+        ("defrag", "defer"),
+        ("shrink_underused", "0"),
+        ("khugepaged/max_ptes_none", "17"),
+    ] {
+        let file = format!("{THP}/{name}");
+        let text = read(&file);
+        let was = text.split(['[', ']']).nth(1).unwrap_or(text.trim());
+        assert_ne!(was, to);
+        for to in [to, was] {
+            write(&file, to);
+            let said = ext.expect("the setting", |line| line["event"] == "setting");
+            assert_eq!(said["file"], format!("transparent_hugepage/{name}"));
+            assert_eq!(said["to"], to);
+        }
     }
     // Once for each change.
     let more = ext.during(Duration::from_secs(3));

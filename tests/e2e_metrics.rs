@@ -73,7 +73,10 @@ fn both_transports_serve_what_status_shows() {
     let mut worker = Worker::new(&group);
     worker.fill(48 * MIB);
     let line = status_of(&group);
-    let (asked, narrowed) = (&line["asked"]["fault"], &line["narrowed"]["fault"]["room"]);
+    let (asked, narrowed) = (
+        &line["requests"]["fault"],
+        &line["narrowed"]["fault"]["room"],
+    );
     assert!(
         asked.as_u64() > Some(0) && narrowed.as_u64() > Some(0),
         "{line}"

@@ -190,7 +190,10 @@ fn without_memory_to_keep_anything_the_rules_hold() {
         worker.fill(4 * MIB);
         assert_eq!(worker.huge(), 0, "it is small");
         let line = status_of(&group);
-        assert_eq!(line["asked"]["fault"], 0, "nothing is kept of it: {line}");
+        assert_eq!(
+            line["requests"]["fault"], 0,
+            "nothing is kept of it: {line}"
+        );
         worker.fill(64 * MIB);
         let huge = worker.huge();
         assert!(huge >= 48 * MIB, "{huge}: and grows out of that");
@@ -217,7 +220,7 @@ fn a_cgroup_that_nobody_has_met_is_explained_like_a_new_one() {
     assert_eq!(line["why"], "room", "{line}");
     assert_eq!(line["level"]["cgroup"], group.name(), "{line}");
     assert_eq!(line["level"]["bytes"], 64 * MIB, "{line}");
-    assert_eq!(line["asked"]["fault"], 0, "{line}");
+    assert_eq!(line["requests"]["fault"], 0, "{line}");
 }
 
 /// Policy and options are checked, and nothing done.

@@ -249,7 +249,7 @@ fn a_new_cgroup_takes_its_parents_verdict() {
     assert_eq!(line["why"], "pressure", "{line}");
     let from_above = "pressure: taken over from the cgroup above";
     assert_eq!(line["reasons"], serde_json::json!([from_above]), "{line}");
-    assert_eq!(line["asked"]["fault"], 0, "{line}");
+    assert_eq!(line["requests"]["fault"], 0, "{line}");
     let stall = line["stall_ms"].as_u64();
     assert!(
         matches!(stall, None | Some(0)),

@@ -18,7 +18,9 @@ fn splits(group: &Group) -> u64 {
 }
 
 fn asked(group: &Group) -> u64 {
-    status_of(group)["asked"]["reclaim"].as_u64().unwrap_or(0)
+    status_of(group)["requests"]["reclaim"]
+        .as_u64()
+        .unwrap_or(0)
 }
 
 /// A process that filled its memory when there was no limit.

@@ -100,7 +100,7 @@ pub struct Report {
 /// What was counted of one reason: requests, and those narrowed by rule.
 #[derive(Clone, Debug, Default)]
 struct Counted {
-    asked: f64,
+    requests: f64,
     narrowed: BTreeMap<String, f64>,
 }
 
@@ -129,7 +129,7 @@ fn counted(line: &Value, reason: &str) -> Counted {
     let rules = line["narrowed"][reason].as_object();
     let narrowed = rules.into_iter().flatten();
     Counted {
-        asked: number(&line["asked"][reason]).unwrap_or(0.0),
+        requests: number(&line["requests"][reason]).unwrap_or(0.0),
         narrowed: narrowed
             .filter_map(|(rule, count)| Some((rule.clone(), number(count)?)))
             .collect(),
@@ -143,7 +143,8 @@ fn since(now: &Counted, before: Option<&Counted>) -> Counted {
     };
     let less =
         |rule: &String, count: &f64| *count < before.narrowed.get(rule).copied().unwrap_or(0.0);
-    if now.asked < before.asked || now.narrowed.iter().any(|(rule, count)| less(rule, count)) {
+    if now.requests < before.requests || now.narrowed.iter().any(|(rule, count)| less(rule, count))
+    {
         return now.clone();
     }
     let narrowed = now.narrowed.iter().map(|(rule, count)| {
@@ -151,7 +152,7 @@ fn since(now: &Counted, before: Option<&Counted>) -> Counted {
         (rule.clone(), count - then)
     });
     Counted {
-        asked: now.asked - before.asked,
+        requests: now.requests - before.requests,
         narrowed: narrowed.collect(),
     }
 }
@@ -178,7 +179,7 @@ impl Cgroup {
     fn add_counts(&mut self, reason: &'static str, at: usize, more: &Counted) {
         let looks = self.counted.entry(reason).or_default();
         looks.resize(looks.len().max(at + 1), Counted::default());
-        looks[at].asked += more.asked;
+        looks[at].requests += more.requests;
         for (rule, count) in &more.narrowed {
             *looks[at].narrowed.entry(rule.clone()).or_default() += count;
         }
@@ -224,7 +225,7 @@ impl Cgroup {
                 };
                 let looks = self.counted.get(reason)?.iter().map(|one| Look {
                     part: part(one),
-                    whole: one.asked,
+                    whole: one.requests,
                 });
                 Figure::of(Kind::Counter, &looks.collect::<Vec<_>>())
             }
@@ -282,7 +283,7 @@ impl Side {
                     let then = before.insert((name.to_owned(), reason), now.clone());
                     let more = since(&now, then.as_ref());
                     // With several looks, what was before the first is of another time.
-                    let (skip, asks) = (then.is_none() && looks.len() > 1, more.asked > 0.0);
+                    let (skip, asks) = (then.is_none() && looks.len() > 1, more.requests > 0.0);
                     if skip || !asks {
                         continue;
                     }
@@ -513,9 +514,9 @@ mod tests {
     use crate::model::shown::tests::HOSTILE;
 
     /// An answer: a service with so many requests, of which so many were narrowed by `small`.
-    fn look(asked: u64, narrowed: u64, more: &Value) -> Value {
+    fn look(requests: u64, narrowed: u64, more: &Value) -> Value {
         let mut line = json!({
-            "cgroup": "/a", "asked": {"fault": asked}, "narrowed": {"fault": {"small": narrowed}},
+            "cgroup": "/a", "requests": {"fault": requests}, "narrowed": {"fault": {"small": narrowed}},
             "anon_thp_bytes": 50 << 20, "memory_bytes": 100 << 20, "pressure": false,
             "stall_ms": 1, "elapsed_ms": 1000, "profiles": [],
         });
@@ -530,10 +531,10 @@ mod tests {
 
     /// Looks whose counters grow by 10,000, `percent` of them narrowed, more or less.
     fn watched(percent: u64, more: &Value) -> Side {
-        let (mut asked, mut narrowed, mut all) = (5_000_000, 4_000_000, Vec::new());
+        let (mut requests, mut narrowed, mut all) = (5_000_000, 4_000_000, Vec::new());
         for at in 0..60 {
-            all.push(look(asked, narrowed, more));
-            asked += 10_000;
+            all.push(look(requests, narrowed, more));
+            requests += 10_000;
             narrowed += 100 * percent + 40 * (at % 3);
         }
         Side::of("f".to_owned(), all)
@@ -582,7 +583,7 @@ mod tests {
         let looks = vec![look(9000, 9000, &json!({})), look(1000, 100, &json!({}))];
         let side = Side::of("f".to_owned(), looks);
         let counts = &side.cgroups["/a"].counted["fault"];
-        assert_eq!(counts[1].asked, 1000.0);
+        assert_eq!(counts[1].requests, 1000.0);
         assert_eq!(counts[1].narrowed["small"], 100.0);
     }
 

@@ -789,7 +789,7 @@ policy = 'database'
             ("policy = 1", "config.toml:1: policy must be a text"),
             ("\npolicy = 'nobody'", "config.toml:2: there is no policy"),
             ("magic = 1", "config.toml:1: 'magic' is no key"),
-            ("policy = ", "config.toml:1: "),
+            ("policy = ", "config.toml:1: this is not TOML: "),
             (
                 "policy = 'a'\n[policies.a]\nbase = 'a2'\n[policies.a2]\nbase = 'a'",
                 "config.toml:",

@@ -104,7 +104,7 @@ struct Decision {
     /// `CLOCK_MONOTONIC`, milliseconds: since when this is what the programs found; null: nothing
     /// is kept of the cgroup, or the next sample will be the first to find it.
     since_ms: Option<u64>,
-    asked: u64,
+    requests: u64,
     narrowed: BTreeMap<&'static str, u64>,
     /// Both by the largest size that was possible.
     by_size: Vec<SizeCount>,
@@ -125,7 +125,7 @@ impl Decides {
                     0 => None,
                     ns => Some(ns / 1_000_000),
                 },
-                asked: counts::asked(&verdict.explained, reason),
+                requests: counts::requests(&verdict.explained, reason),
                 narrowed: Rule::ALL
                     .into_iter()
                     .map(|rule| (rule.name(), narrowed[rule as usize]))
@@ -169,7 +169,7 @@ impl Decides {
                     || "-".to_owned(),
                     |since| show_age(now.saturating_sub(since) / 1000),
                 ),
-                decision.asked.to_string(),
+                decision.requests.to_string(),
                 decision.narrowed.values().sum::<u64>().to_string(),
                 by.join(", "),
             ]);
@@ -192,7 +192,7 @@ impl Decides {
 impl Decides {
     /// What was counted by size, if anything was.
     fn sizes(&self, out: &mut impl Write) -> io::Result<()> {
-        let head = ["REASON", "SIZE", "ASKED", "ALLOWED", "DENIED"];
+        let head = ["REASON", "SIZE", "REQUESTS", "ALLOWED", "DENIED"];
         let mut rows = vec![head.map(str::to_owned)];
         for reason in Reason::ALL {
             let decision = self.decisions.get(reason.name());
@@ -200,7 +200,7 @@ impl Decides {
                 rows.push([
                     reason.name().to_owned(),
                     one.size.clone(),
-                    one.count.asked.to_string(),
+                    one.count.requests.to_string(),
                     one.count.allowed.to_string(),
                     one.count.denied.to_string(),
                 ]);
@@ -353,7 +353,7 @@ mod tests {
             "fault       16K-max  room     0s         7         3  room 3"
         );
         assert!(
-            lines.contains(&"fault    64K      7        4       3"),
+            lines.contains(&"fault    64K         7        4       3"),
             "{lines:#?}"
         );
         assert_eq!(
@@ -380,8 +380,8 @@ mod tests {
         let fault = &answer["policies"][0]["decides"]["decisions"]["fault"];
         let wanted = serde_json::json!({
             "allowed": "16K-max", "orders": 4, "rule": "room", "room_factor": 1024,
-            "since_ms": u64::MAX / 1_000_000, "asked": 7, "narrowed": {"room": 3},
-            "by_size": [{"size": "64K", "asked": 7, "allowed": 4, "denied": 3}],
+            "since_ms": u64::MAX / 1_000_000, "requests": 7, "narrowed": {"room": 3},
+            "by_size": [{"size": "64K", "requests": 7, "allowed": 4, "denied": 3}],
         });
         assert_eq!(*fault, wanted);
         assert_eq!(answer["policies"][1]["decides"], serde_json::Value::Null);

@@ -114,15 +114,10 @@ struct SavedMinFree {
     after: Option<u64>,
 }
 
-/// The value in a setting's text: the word in brackets, or all of it.
-fn value(text: &str) -> String {
-    thp::chosen(text).unwrap_or(text.trim()).to_owned()
-}
-
 /// The value in a file; `None` without the file.
 fn read(file: &Path) -> Result<Option<String>> {
     match fs::read_to_string(file) {
-        Ok(text) => Ok(Some(value(&text))),
+        Ok(text) => Ok(Some(thp::value(&text).to_owned())),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e).context(|| format!("reading {}", file.display())),
     }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::model::abi::ALL_ORDERS;
+use crate::model::baseline::{self, BASELINE};
 use crate::model::orders::Sizes;
 
 /// Where the kernel lists the sizes it knows.
@@ -55,8 +56,13 @@ pub fn page_shift() -> u32 {
 }
 
 /// The word in brackets of a sysfs choice.
-pub(super) fn chosen(text: &str) -> Option<&str> {
+fn chosen(text: &str) -> Option<&str> {
     Some(text.split_once('[')?.1.split_once(']')?.0)
+}
+
+/// A setting's value: the word in brackets, or else all of it.
+pub(super) fn value(text: &str) -> &str {
+    chosen(text).unwrap_or(text.trim())
 }
 
 fn choice(file: &Path) -> Option<String> {
@@ -146,7 +152,8 @@ impl Setting {
         // The longest of them takes 46 bytes.
         let mut buffer = [0; 128];
         let length = self.file.read_at(&mut buffer, 0).ok()?;
-        chosen(std::str::from_utf8(&buffer[..length]).ok()?).map(str::to_owned)
+        let text = std::str::from_utf8(&buffer[..length]).ok()?;
+        Some(value(text).to_owned()).filter(|word| !word.is_empty())
     }
 }
 
@@ -155,13 +162,13 @@ impl Setting {
 pub struct Change {
     /// Its file, below /sys/kernel/mm.
     pub file: String,
-    /// The word before.
+    /// The value before.
     pub from: String,
-    /// The word now.
+    /// The value now.
     pub to: String,
 }
 
-/// Which sizes the host allows, looked at again and again.  Those that cannot be read are left
+/// The settings of [`BASELINE`], looked at again and again.  Those that cannot be read are left
 /// out: the kernel heeds them anyway.
 pub struct Watched {
     settings: BTreeMap<String, Setting>,
@@ -170,14 +177,20 @@ pub struct Watched {
 impl Watched {
     /// Those below `dir`, as they are now.
     pub fn new(dir: &Path) -> Self {
-        let sizes = fs::read_dir(dir).into_iter().flatten().flatten();
-        let names = sizes
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let sizes: Vec<String> = entries
             .filter_map(|entry| entry.file_name().into_string().ok())
             .filter(|name| name.starts_with("hugepages-"))
-            .map(|name| format!("{name}/enabled"));
+            .collect();
+        let names = BASELINE.iter().flat_map(|wanted| match wanted.file {
+            one if one.starts_with(baseline::SIZES) => {
+                let of = |size| one.replace(baseline::SIZES, size);
+                sizes.iter().map(|size| of(size)).collect()
+            }
+            one => vec![one.to_owned()],
+        });
         Watched {
             settings: names
-                .chain(["enabled".to_owned()])
                 .filter_map(|name| Some((name.clone(), Setting::open(&dir.join(&name))?)))
                 .collect(),
         }
@@ -296,8 +309,32 @@ mod tests {
         };
         assert_eq!(watched.changes(), [change]);
         assert_eq!(watched.changes(), []);
-        // Cut off, or no choice any more: nothing is known of it.
-        fs::write(&own, "alw").unwrap();
+        // Cut off: nothing is known of it.
+        fs::write(&own, "").unwrap();
         assert_eq!(watched.changes(), []);
+    }
+
+    #[test]
+    fn each_setting_that_a_policy_needs_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let files: Vec<_> = BASELINE
+            .iter()
+            .map(|wanted| wanted.file.replace(baseline::SIZES, "hugepages-64kB"))
+            .collect();
+        for file in &files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "511\n").unwrap();
+        }
+        let mut watched = Watched::new(dir.path());
+        for file in &files {
+            fs::write(dir.path().join(file), "409\n").unwrap();
+            let change = Change {
+                file: format!("transparent_hugepage/{file}"),
+                from: "511".to_owned(),
+                to: "409".to_owned(),
+            };
+            assert_eq!(watched.changes(), [change]);
+        }
     }
 }

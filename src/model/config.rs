@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::options::Values;
-use super::policy::{Mistake, Policy};
+use super::policy::{Mistake, Policy, not_toml};
 use super::shown::shown;
 
 /// The policy of cgroups that nothing is narrowed for.
@@ -362,7 +362,7 @@ impl Config {
             Ok(table) => reader.top(table.get_ref()),
             Err(e) => {
                 let at = e.span().map_or(0, |span| span.start);
-                reader.wrong(at, e.message().to_owned(), Spoils::All);
+                reader.wrong(at, not_toml(&e), Spoils::All);
             }
         }
     }

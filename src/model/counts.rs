@@ -12,7 +12,7 @@ use super::reason::Reason;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Count {
     /// All of them.
-    pub asked: u64,
+    pub requests: u64,
     /// Those that could have it.
     pub allowed: u64,
     /// Those to which the policy did not allow it.
@@ -22,7 +22,7 @@ pub struct Count {
 impl Count {
     fn of(allowed: u64, denied: u64) -> Self {
         Count {
-            asked: allowed + denied,
+            requests: allowed + denied,
             allowed,
             denied,
         }
@@ -35,7 +35,7 @@ impl Count {
 }
 
 /// Requests for a reason, of all sizes.
-pub fn asked(explained: &Explained, reason: Reason) -> u64 {
+pub fn requests(explained: &Explained, reason: Reason) -> u64 {
     let each = |counts: &[u64]| counts.iter().sum::<u64>();
     each(&explained.allowed[reason as usize]) + each(&explained.denied[reason as usize])
 }
@@ -76,8 +76,8 @@ impl BySize {
     /// Those that there were requests for.
     pub fn named(&self, sizes: &Sizes) -> Vec<SizeCount> {
         let counts = (LEAST_ORDER..).zip(self.0);
-        let asked = counts.filter(|(_, count)| count.asked != 0);
-        let named = asked.map(|(order, count)| SizeCount {
+        let requests = counts.filter(|(_, count)| count.requests != 0);
+        let named = requests.map(|(order, count)| SizeCount {
             size: sizes.name(order),
             count,
         });
@@ -102,10 +102,10 @@ mod tests {
         all.add(&explained, Reason::Swapin);
         let named = serde_json::to_value(all.named(&X86)).unwrap();
         let wanted = serde_json::json!([
-            {"size": "64K", "asked": 14, "allowed": 8, "denied": 6},
-            {"size": "2M", "asked": 2, "allowed": 2, "denied": 0},
+            {"size": "64K", "requests": 14, "allowed": 8, "denied": 6},
+            {"size": "2M", "requests": 2, "allowed": 2, "denied": 0},
         ]);
         assert_eq!(named, wanted);
-        assert_eq!(asked(&explained, Reason::Fault), 8);
+        assert_eq!(requests(&explained, Reason::Fault), 8);
     }
 }

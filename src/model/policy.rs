@@ -43,6 +43,14 @@ pub struct Mistake {
     pub what: String,
 }
 
+/// What is said of text that is not TOML, with what helps against the usual mistakes.
+pub(super) fn not_toml(error: &toml::de::Error) -> String {
+    let what = error.message();
+    format!(
+        "this is not TOML: {what} (texts, sizes and times stand in quotes, and a key stands once)"
+    )
+}
+
 impl Policy {
     /// The one that is built in by this name.
     ///
@@ -65,7 +73,7 @@ impl Policy {
         };
         let table = DeTable::parse(text).map_err(|e| {
             let at = e.span().map_or(0, |span| span.start);
-            mistake(at, e.message().to_owned())
+            mistake(at, not_toml(&e))
         })?;
         let mut policy = Policy {
             name: name.to_owned(),

@@ -42,7 +42,7 @@ pub struct Found {
     /// Its name.
     pub cgroup: String,
     /// Requests, by reason.
-    pub asked: ByReason<u64>,
+    pub requests: ByReason<u64>,
     /// Those that would have been narrowed.
     pub narrowed: ByReason<u64>,
     /// The same by rule.
@@ -63,7 +63,7 @@ impl Found {
         });
         Found {
             cgroup,
-            asked: ByReason::new(|reason| counts::asked(explained, reason)),
+            requests: ByReason::new(|reason| counts::requests(explained, reason)),
             narrowed: ByReason::new(|reason| explained.narrowed[reason as usize].iter().sum()),
             by_rule: by_rule.filter(|(_, count)| *count != 0).collect(),
             spared_bytes: ByReason::new(|r| explained.spared_pages[r as usize] << page_shift),
@@ -92,7 +92,7 @@ impl Found {
             "  {}: {} of {} requests ({})",
             self.cgroup,
             self.narrowed_total(),
-            sum(&self.asked),
+            sum(&self.requests),
             rules.join(", ")
         )?;
         for (reason, what) in [
@@ -140,7 +140,7 @@ impl Findings {
         mut cgroups: Vec<Found>,
         setting: Option<&str>,
     ) -> Self {
-        cgroups.retain(|found| sum(&found.asked) != 0);
+        cgroups.retain(|found| sum(&found.requests) != 0);
         cgroups.sort_by_key(|found| {
             let most = (found.spared(), found.narrowed_total());
             (std::cmp::Reverse(most), found.cgroup.clone())
@@ -265,7 +265,7 @@ impl Findings {
             self.root,
             show_age(self.seconds),
             total(Found::narrowed_total),
-            total(|found| sum(&found.asked)),
+            total(|found| sum(&found.requests)),
             self.narrowed().count(),
             cgroups(self.cgroups.len()),
         )?;

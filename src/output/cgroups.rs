@@ -70,7 +70,7 @@ pub struct CgroupLine {
     #[serde(flatten)]
     huge: neighbours::Group,
     /// Folios that the policies were asked about, by reason.
-    pub asked: BTreeMap<&'static str, u64>,
+    pub requests: BTreeMap<&'static str, u64>,
     /// Those that they narrowed, by reason and by the rule that did.
     pub narrowed: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// Both by reason and by the largest size that was possible.
@@ -207,7 +207,7 @@ impl CgroupLine {
             level: None,
             cache_bytes: 0,
             huge: neighbours::Group::read(dir),
-            asked: BTreeMap::new(),
+            requests: BTreeMap::new(),
             narrowed: BTreeMap::new(),
             by_size: BTreeMap::new(),
             counted: ByReason::new(|_| BySize::default()),
@@ -294,7 +294,7 @@ impl CgroupLine {
 
     fn count(&mut self, explained: &Explained, sizes: &Sizes) {
         for reason in Reason::ALL {
-            *self.asked.entry(reason.name()).or_default() += counts::asked(explained, reason);
+            *self.requests.entry(reason.name()).or_default() += counts::requests(explained, reason);
             self.counted[reason].add(explained, reason);
             let named = self.counted[reason].named(sizes);
             self.by_size.insert(reason.name(), named);
@@ -326,8 +326,8 @@ impl CgroupLine {
     }
 
     /// Requests that were answered.
-    pub fn asked_total(&self) -> u64 {
-        self.asked.values().sum()
+    pub fn requests_total(&self) -> u64 {
+        self.requests.values().sum()
     }
 
     /// Those that a policy narrowed.
@@ -349,7 +349,7 @@ impl CgroupLine {
             or_dash(self.memory_bytes),
             or_dash(self.room_bytes),
             self.huge.anon_thp_text(),
-            self.asked_total().to_string(),
+            self.requests_total().to_string(),
             self.narrowed_total().to_string(),
             self.why_text(),
         ]
@@ -513,11 +513,12 @@ pub mod tests {
         one.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = 3;
         line.add(&one, &X86);
         line.add(&one, &X86);
-        assert_eq!((line.asked["fault"], line.narrowed_total()), (14, 6));
+        assert_eq!((line.requests["fault"], line.narrowed_total()), (14, 6));
         assert_eq!(line.narrowed["fault"]["room"], 6);
         assert!(!line.narrowed.contains_key("swapin"));
         let json = serde_json::to_value(&line).unwrap();
-        let wanted = serde_json::json!([{"size": "64K", "asked": 14, "allowed": 8, "denied": 6}]);
+        let wanted =
+            serde_json::json!([{"size": "64K", "requests": 14, "allowed": 8, "denied": 6}]);
         assert_eq!(json["by_size"]["fault"], wanted);
     }
 

@@ -75,9 +75,9 @@ impl fmt::Debug for Cgroups {
 }
 
 /// Requests of all reasons.
-fn asked(explained: &Explained) -> u64 {
+fn requests(explained: &Explained) -> u64 {
     let each = Reason::ALL.into_iter();
-    each.map(|reason| counts::asked(explained, reason)).sum()
+    each.map(|reason| counts::requests(explained, reason)).sum()
 }
 
 impl Cgroups {
@@ -86,11 +86,11 @@ impl Cgroups {
     pub fn new(all: impl IntoIterator<Item = (String, Explained)>, unread: usize) -> Self {
         let mut all: Vec<(String, Explained)> = all
             .into_iter()
-            .filter(|(_, explained)| asked(explained) != 0)
+            .filter(|(_, explained)| requests(explained) != 0)
             .collect();
         let left_out = all.len().saturating_sub(MOST_CGROUPS);
         if left_out != 0 {
-            all.sort_by_key(|(_, explained)| std::cmp::Reverse(asked(explained)));
+            all.sort_by_key(|(_, explained)| std::cmp::Reverse(requests(explained)));
             all.truncate(MOST_CGROUPS);
         }
         Cgroups {
@@ -199,12 +199,12 @@ fn of_cgroup(
     for reason in Reason::ALL {
         let (at, word) = (reason as usize, reason.name());
         if metric == metrics::REQUESTS {
-            out.add(&[name, word], counts::asked(explained, reason))?;
+            out.add(&[name, word], counts::requests(explained, reason))?;
         } else if metric == metrics::OF_SIZE || metric == metrics::DENIED {
             for one in BySize::of(explained, reason).named(sizes) {
                 let count = match metric == metrics::DENIED {
                     true => one.count.denied,
-                    false => one.count.asked,
+                    false => one.count.requests,
                 };
                 out.add(&[name, word, &one.size], count)?;
             }
@@ -277,11 +277,11 @@ mod tests {
     /// A sample: name, labels, value.
     type Sample = (String, Vec<(String, String)>, f64);
 
-    fn explained(asked: u64) -> Explained {
+    fn explained(requests: u64) -> Explained {
         let mut explained = Explained::default();
-        explained.allowed[Reason::Fault as usize][2] = asked - asked / 2;
-        explained.denied[Reason::Fault as usize][2] = asked / 2;
-        explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = asked / 2;
+        explained.allowed[Reason::Fault as usize][2] = requests - requests / 2;
+        explained.denied[Reason::Fault as usize][2] = requests / 2;
+        explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = requests / 2;
         explained.now.room_bytes = NO_LIMIT;
         for reason in Reason::ALL {
             explained.now.decided[reason as usize] = Decision {
@@ -439,6 +439,21 @@ mod tests {
                 samples.iter().any(|(name, ..)| *name == metric.name()),
                 "{metric:?}"
             );
+        }
+    }
+
+    #[test]
+    fn what_a_cgroup_has_is_named_as_in_status() {
+        let schema = schemars::schema_for!(crate::output::cgroups::CgroupLine);
+        let schema = schema.to_value().to_string();
+        for metric in METRICS.iter().filter(|one| one.labels.contains(&"cgroup")) {
+            let name = metric.name();
+            let key = name
+                .trim_start_matches("mthp_ext_")
+                .trim_end_matches("_total");
+            let key = key.trim_start_matches("size_");
+            let key = key.trim_end_matches("_largest_bytes");
+            assert!(schema.contains(&format!("\"{key}\":")), "{name}");
         }
     }
 

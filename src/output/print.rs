@@ -72,7 +72,7 @@ pub fn undocumented(answer: &serde_json::Value) -> Vec<String> {
         "settings",
         "options",
         "orders",
-        "asked",
+        "requests",
         "narrowed",
         "by_rule",
         "by_size",

@@ -92,7 +92,7 @@ struct History {
 }
 
 impl History {
-    fn add(&mut self, asked: u64, narrowed: u64, elapsed: Duration) {
+    fn add(&mut self, requests: u64, narrowed: u64, elapsed: Duration) {
         if let Some((before, narrowed_before)) = self.totals {
             let ms = elapsed.as_millis().max(1);
             // A policy that was attached anew counts from 0.
@@ -100,13 +100,13 @@ impl History {
                 let per_second = u128::from(now.saturating_sub(before)) * 1000 / ms;
                 u64::try_from(per_second).unwrap_or(u64::MAX)
             };
-            let rates = (rate(asked, before), rate(narrowed, narrowed_before));
+            let rates = (rate(requests, before), rate(narrowed, narrowed_before));
             self.rates.push_back(rates);
             if self.rates.len() > KEPT {
                 self.rates.pop_front();
             }
         }
-        self.totals = Some((asked, narrowed));
+        self.totals = Some((requests, narrowed));
     }
 
     fn last(&self) -> (u64, u64) {
@@ -151,7 +151,7 @@ impl Screen {
         let mut before = std::mem::take(&mut self.histories);
         for line in &lines {
             let mut history = before.remove(&line.cgroup).unwrap_or_default();
-            history.add(line.asked_total(), line.narrowed_total(), elapsed);
+            history.add(line.requests_total(), line.narrowed_total(), elapsed);
             self.histories.insert(line.cgroup.clone(), history);
         }
         self.policies = policies;
@@ -323,12 +323,12 @@ impl Screen {
     }
 
     fn cell(&self, column: Column, line: &CgroupLine) -> String {
-        let (asked, narrowed) = self.rates(line);
+        let (requests, narrowed) = self.rates(line);
         let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), show_size);
         match column {
             Column::Cgroup => line.cgroup.clone(),
             Column::Allowed => line.allowed.clone(),
-            Column::Requests => asked.to_string(),
+            Column::Requests => requests.to_string(),
             Column::Narrowed => narrowed.to_string(),
             Column::Stall => line.stall_ms.map_or_else(
                 || "-".to_owned(),
@@ -354,14 +354,14 @@ impl Screen {
             Constraint::Length(Reason::ALL.len() as u16),
             Constraint::Min(1),
         ];
-        let [asked, narrowed, sizes, why] = Layout::vertical(parts).areas(inner);
+        let [requests, narrowed, sizes, why] = Layout::vertical(parts).areas(inner);
         let empty = History::default();
         let history = self.histories.get(&line.cgroup).unwrap_or(&empty);
         let all: Vec<(u64, u64)> = history.rates.iter().copied().collect();
         let (last_asked, last_narrowed) = history.last();
         spark(
             frame,
-            asked,
+            requests,
             "requests/s",
             last_asked,
             all.iter().map(|rate| rate.0),
@@ -449,15 +449,15 @@ mod tests {
     use crate::output::cgroups::tests::verdict;
 
     /// A cgroup that has asked so often, with so much room.
-    fn line(name: &str, asked: u64, room: u64) -> CgroupLine {
+    fn line(name: &str, requests: u64, room: u64) -> CgroupLine {
         let dir = tempfile::tempdir().unwrap();
         let mut line = CgroupLine::new(&dir.path().join(name), &Names::new(dir.path()));
         let mut verdict = verdict(0x1c, !1, RuleNumber::MTHP_ROOM);
         verdict.explained.now.room_bytes = room;
         verdict.explained.now.seen = 1;
         verdict.explained.now.stall_ns = 7_000_000;
-        verdict.explained.allowed[Reason::Fault as usize][0] = asked;
-        verdict.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = asked / 2;
+        verdict.explained.allowed[Reason::Fault as usize][0] = requests;
+        verdict.explained.narrowed[Reason::Fault as usize][Rule::Room as usize] = requests / 2;
         line.add(&verdict, &X86);
         line
     }
@@ -606,8 +606,8 @@ mod tests {
     #[test]
     fn a_policy_that_is_attached_anew_is_no_negative_rate() {
         let mut history = History::default();
-        for (asked, narrowed) in [(100, 10), (300, 30), (5, 0), (5, 0)] {
-            history.add(asked, narrowed, Duration::from_millis(500));
+        for (requests, narrowed) in [(100, 10), (300, 30), (5, 0), (5, 0)] {
+            history.add(requests, narrowed, Duration::from_millis(500));
         }
         assert_eq!(history.rates, [(400, 40), (0, 0), (0, 0)]);
         for n in 0..2 * KEPT as u64 {
