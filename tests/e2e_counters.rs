@@ -99,10 +99,10 @@ fn counters_agree_with_the_tracepoint_on_a_million_faults() {
     assert_eq!(line["narrowed"]["fault"]["cap"], denied.count(), "{line}");
     let counts = &line["by_size"]["fault"];
     let count = |size: &str, what: &str| of_size(counts, size)[what].as_u64().unwrap_or(0);
-    assert_eq!(count("64K", "asked"), large.count(), "{line}");
+    assert_eq!(count("64K", "requests"), large.count(), "{line}");
     assert_eq!(count("64K", "denied"), denied.count(), "{line}");
     assert_eq!(count("64K", "allowed"), 0, "{line}");
-    assert_eq!(count("16K", "asked"), small.count(), "{line}");
+    assert_eq!(count("16K", "requests"), small.count(), "{line}");
     assert_eq!(count("16K", "allowed"), small.count(), "{line}");
     assert!(large.count() > 400_000 && small.count() > 400_000, "{line}");
     let out = output(&["explain", &group.name(), "--json"]);
