@@ -18,9 +18,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What most likely is behind an error of the system, and what to do about it.  Those that are made
 /// up here have it in their own words.
 fn remedy(source: &std::io::Error) -> &'static str {
-    if source.raw_os_error().is_none() {
+    let Some(number) = source.raw_os_error() else {
         return "";
-    }
+    };
     match source.kind() {
         ErrorKind::PermissionDenied => {
             ". A container or a security module forbids it, or it takes more rights: \
@@ -36,11 +36,21 @@ fn remedy(source: &std::io::Error) -> &'static str {
         ErrorKind::ReadOnlyFilesystem => {
             ". It is on a read-only mount: remount it, or name another place."
         }
-        _ if source.raw_os_error() == Some(Errno::EIO as i32) => {
+        _ if number == Errno::EIO as i32 => {
             ". The device or the kernel failed: `dmesg` says more. Repeat it once that is mended."
         }
-        // Whoever made the message knows more than the number says.
-        _ => "",
+        ErrorKind::OutOfMemory => {
+            ". The kernel has no memory for it, or a limit allows no more: free some, and repeat it."
+        }
+        _ if Errno::EMFILE as i32 == number || Errno::ENFILE as i32 == number => {
+            ". Too many files are open, here or on the host: raise the limit (`ulimit -n`, fs.file-max)."
+        }
+        ErrorKind::ResourceBusy | ErrorKind::WouldBlock => {
+            ". Somebody else is at work with it just now: repeat it."
+        }
+        _ => {
+            ". That was not expected here: repeat it, and report it with what `mthp_ext support` says."
+        }
     }
 }
 
@@ -647,6 +657,18 @@ mod tests {
                 page.contains(&format!("\n| {code} |")),
                 "docs/exit-codes.md lacks {code}"
             );
+        }
+    }
+
+    #[test]
+    fn each_errno_has_a_remedy() {
+        for number in 1..134 {
+            let what = "doing it".to_owned();
+            let source = std::io::Error::from_raw_os_error(number);
+            let cause = source.to_string();
+            let text = Error::System { what, source }.to_string();
+            let remedy = text.strip_prefix(&format!("doing it: {cause}. "));
+            assert!(remedy.is_some_and(|text| text.len() > 30), "{text}");
         }
     }
 

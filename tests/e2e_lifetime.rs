@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use common::ext::{self, Ext, attached, command, fails, run_on, status, status_of};
+use common::own::OwnFile;
 use common::worker::Worker;
 use common::{Group, MIB, Setting, THP, read, world, write};
 use mthp_ext::model::options::{self, OPTIONS, Opt, Value, Values};
@@ -145,6 +146,52 @@ fn pressure_switched_off_ends_it() {
     assert_eq!(ext.wait(), Some(6));
     let last = ext.expect("detached", |l| l["event"] == "detached");
     assert_eq!(last["why"], "error");
+    assert_eq!(attached(), 0);
+}
+
+/// A configuration may come to need PSI, so that the daemon looks at it from the start.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn pressure_that_no_policy_needs_may_be_switched_off() {
+    world();
+    let group = Group::new("numb");
+    let file = OwnFile::new("config.toml", "policy = 'headroom'\n");
+    let mut ext = Ext::run(&group, &["--config", file.path()]);
+    group.set("cgroup.pressure", "0");
+    let said = ext.expect("that it is off", |line| line["event"] == "setting");
+    assert_eq!(said["file"], "cgroup.pressure of /numb", "{said}");
+    file.write("policy = 'default'\n");
+    ext.signal(Signal::SIGHUP);
+    let said = ext.expect("a refusal", |line| line["event"] == "configured");
+    let text = said["text"].as_str().unwrap_or_default();
+    assert!(
+        text.contains("need PSI, which was switched off since the start"),
+        "{said}"
+    );
+    file.write("policy = 'off'\n");
+    ext.signal(Signal::SIGHUP);
+    let said = ext.expect("another policy", |line| line["event"] == "configured");
+    assert_eq!(said["in_force"], true, "{said}");
+    // It still sees what is changed by hand, and who removes its cgroup.
+    let never = Setting::thp_never();
+    ext.expect("the setting", |line| line["event"] == "setting");
+    drop(never);
+    group.remove();
+    assert_eq!(ext.wait(), Some(9));
+}
+
+/// One of a cgroup below needs it, and is named.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn who_needs_the_pressure_that_is_switched_off_is_named() {
+    world();
+    let group = Group::new("numb");
+    let text = "policy = 'headroom'\n[[override]]\ncgroups = 'numb/x'\npolicy = 'default'\n";
+    let file = OwnFile::new("config.toml", text);
+    let mut ext = Ext::run(&group, &["--config", file.path()]);
+    group.set("cgroup.pressure", "0");
+    assert_eq!(ext.wait(), Some(6));
+    assert!(ext.errors().contains("policy `default`"), "{}", ext.errors());
     assert_eq!(attached(), 0);
 }
 

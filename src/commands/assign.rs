@@ -17,7 +17,7 @@ use crate::kernel::assign::Assign;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::process;
 use crate::kernel::xattr::{self, Xattr};
-use crate::model::abi::{Bind, Load, PROFILES, Tunables};
+use crate::model::abi::{self, Bind, Load, PROFILES, Tunables};
 use crate::model::config::{Here, ON_EXIT, OnExit, Problem, XATTR};
 use crate::model::options::SCANS;
 use crate::model::orders::Sizes;
@@ -70,6 +70,9 @@ pub struct Assigner {
     ids: Vec<u32>,
     /// What cgroups were assigned.
     assigned: HashMap<u64, u32>,
+    /// What the patterns give those that were looked at: a cgroup keeps its name, so that they are
+    /// asked about it once.
+    matched: HashMap<u64, u32>,
     /// What cgroups have of their own.
     xattrs: Xattrs,
     /// Changes of that nobody has heard of yet.
@@ -120,6 +123,11 @@ impl Start {
     }
 }
 
+/// Rules that are asked no scan for.
+fn without_scan(rule: &Rule) -> bool {
+    matches!(rule, Rule::Room | Rule::Cap)
+}
+
 /// The values of the root and of each override.
 fn wanted(plan: &Plan, takes_back: u32) -> Vec<Tunables> {
     let overrides = plan.overrides.iter().map(|one| one.tunables);
@@ -145,7 +153,7 @@ impl Assigner {
         let ids = profiles.add(&all).ok_or_else(|| too_many(&file))?;
         let scans = start.without_psi.is_none();
         problems.extend(start.unread_psi.clone());
-        let possible = |rule: &Rule| scans || matches!(rule, Rule::Room | Rule::Cap);
+        let possible = |rule: &Rule| scans || without_scan(rule);
         Ok(Assigner {
             file,
             directory: directory.clone(),
@@ -159,6 +167,7 @@ impl Assigner {
             profiles,
             ids,
             assigned: HashMap::new(),
+            matched: HashMap::new(),
             xattrs: Xattrs::default(),
             changes: Vec::new(),
             seen: Seen::default(),
@@ -179,9 +188,17 @@ impl Assigner {
         &self.profiles
     }
 
-    /// Has any of its policies the rule that brings the scan?
-    pub fn needs_scan(&self) -> bool {
-        profiles::rules(&self.profiles).has(SCANS)
+    /// A policy of it that has the rule which brings the scan, by name.
+    pub fn needs_scan(&self) -> Option<String> {
+        let mut all = self.profiles.iter();
+        let one = all.find(|one| Rules(one.rules).has(SCANS))?;
+        Some(abi::text(&one.policy))
+    }
+
+    /// PSI is off from now on: what needs it is refused.
+    pub fn without_psi(&mut self) {
+        self.start.without_psi = Some("was switched off since the start".to_owned());
+        self.rules = self.rules.iter().filter(without_scan).collect();
     }
 
     /// What the programs are loaded for: whatever a later configuration may want.
@@ -297,10 +314,20 @@ impl Assigner {
     }
 
     /// The profile that a cgroup is to be assigned; 0: none.
-    fn wanted(&self, path: &Path) -> u32 {
-        if let Some(id) = self.xattrs.profile(path) {
-            return id;
+    fn wanted(&mut self, path: &Path, id: u64) -> u32 {
+        if let Some(profile) = self.xattrs.profile(path) {
+            return profile;
         }
+        if let Some(profile) = self.matched.get(&id) {
+            return *profile;
+        }
+        let profile = self.matching(path);
+        self.matched.insert(id, profile);
+        profile
+    }
+
+    /// That of the patterns; 0: none.
+    fn matching(&self, path: &Path) -> u32 {
         let Ok(relative) = path.strip_prefix(&self.root.mount) else {
             return 0;
         };
@@ -333,7 +360,7 @@ impl Assigner {
                 Asked::New => {}
                 Asked::None => drop(self.take(path, id, None)),
             }
-            found.push((id, self.wanted(path)));
+            found.push((id, self.wanted(path, id)));
         });
         self.write(to)?;
         if !unlisted.is_empty() {
@@ -347,6 +374,7 @@ impl Assigner {
         self.assigned.retain(|id, _| there.contains(*id));
         self.xattrs.keep(|id| there.contains(id));
         self.unread.retain(|id, _| there.contains(*id));
+        self.matched.retain(|id, _| there.contains(*id));
         for (id, wanted) in found {
             self.settle(to, id, wanted)?;
         }
@@ -417,7 +445,7 @@ impl Assigner {
                 // What they say builds on this.
                 return self.visit(to, Asked::All);
             }
-            let wanted = self.wanted(path);
+            let wanted = self.wanted(path, id);
             self.write(to)?;
             self.settle(to, id, wanted)?;
         }
@@ -518,11 +546,13 @@ impl Assigner {
         self.profiles = profiles;
         let plan = std::mem::replace(&mut self.plan, plan);
         let ids = std::mem::replace(&mut self.ids, ids);
+        self.matched.clear();
         self.xattrs.forget_made();
         if let Err(error) = self.assign_all(to) {
             // Those that have changed over change back, as far as the kernel lets them.
             self.plan = plan;
             self.ids = ids;
+            self.matched.clear();
             self.xattrs.forget_made();
             let _ = self.assign_all(to);
             return Err(error);

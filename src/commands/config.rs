@@ -42,16 +42,38 @@ fn drop_ins(file: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Why a file cannot be read, with the remedy, and the line that is to blame.
+fn unread(file: &Path, e: &io::Error) -> (Option<usize>, String) {
+    let (line, remedy) = match e.kind() {
+        ErrorKind::InvalidData => {
+            let bytes = std::fs::read(file).unwrap_or_default();
+            let valid = bytes
+                .utf8_chunks()
+                .next()
+                .map_or(0, |one| one.valid().len());
+            let ends = bytes[..valid].iter().filter(|byte| **byte == b'\n');
+            (Some(ends.count() + 1), "Save it as UTF-8")
+        }
+        ErrorKind::IsADirectory => (None, "Only files may have the ending .toml there"),
+        ErrorKind::NotFound if file.is_symlink() => {
+            (None, "It is a link to what is not there: remove or mend it")
+        }
+        _ => (None, "Name a configuration that you may read"),
+    };
+    (line, format!("cannot be read: {e}. {remedy}"))
+}
+
 /// What the files say.  One that cannot be read spoils the whole.
 pub fn read(file: &Path) -> Config {
     let mut config = Config::default();
     let wrong = |config: &mut Config, file: &Path, e: &io::Error| {
+        let (line, what) = unread(file, e);
         config.problems.push(Problem {
             place: Place {
                 file: file.to_owned(),
-                line: None,
+                line,
             },
-            what: format!("cannot be read: {e}. Name a configuration that you may read"),
+            what,
             spoils: Spoils::All,
         });
     };
@@ -720,7 +742,7 @@ cap = '64K'
         let text = "[policies.bad]
 base = 'default'
 magic = 1
-window = '1h'
+window = '1x'
 [[override]]
 cgroups = 'a['
 policy = 'off'
@@ -781,6 +803,41 @@ policy = 'database'
             assert!(found, "{place}{part}: {said:#?}");
         }
         assert_eq!(said.len(), 11, "{said:#?}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_has_its_remedy() {
+        let files = Files::new("", &[("a.toml", "")]);
+        let drop_in = drop_in_directory(&files.file()).join("a.toml");
+        let says = |line: &str, part: &str| {
+            let said = files.mistakes();
+            assert_eq!(said.len(), 1, "{said:?}");
+            let place = format!("config.d/a.toml{line}: cannot be read: ");
+            assert!(
+                said[0].starts_with(&place) && said[0].contains(part),
+                "{said:?}"
+            );
+        };
+        std::fs::write(&drop_in, b"# x\n# \xff\n").unwrap();
+        says(":2", "UTF-8");
+        std::fs::remove_file(&drop_in).unwrap();
+        std::os::unix::fs::symlink("/nowhere", &drop_in).unwrap();
+        says("", "a link to what is not there");
+        std::fs::remove_file(&drop_in).unwrap();
+        std::fs::create_dir(&drop_in).unwrap();
+        says("", "Only files");
+    }
+
+    #[test]
+    fn more_policies_than_there_are_places_are_refused() {
+        let one = |i| format!("[[override]]\ncgroups = 'g{i}'\ncap = '64K'\nroom-factor = {i}\n");
+        let text = |n| (1..=n).map(one).collect::<String>();
+        assert_eq!(Files::new(&text(63), &[]).mistakes(), [""; 0]);
+        let said = Files::new(&text(64), &[]).mistakes();
+        assert!(
+            said[0].starts_with("config.toml:253: ") && said[0].contains("64 at a time"),
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -197,7 +197,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
             };
             let found = (&args.directory, &sizes, &names);
             let assigner = Assigner::new(file, found, &root, planned, start)?;
-            scans = psi || assigner.needs_scan();
+            scans = psi || assigner.needs_scan().is_some();
             Some(assigner)
         }
         None => None,
@@ -791,16 +791,16 @@ impl Service<'_> {
         consume()?;
         self.manager.ready(&self.status())?;
 
-        let alone = pace.is_none() && self.manager.pulse().is_none();
-        let patience = match alone {
-            true => EpollTimeout::from(UNDISTURBED_MS),
-            false => EpollTimeout::NONE,
-        };
         let mut undisturbed = Instant::now();
         let round = Duration::from_nanos(self.tunables.window_ns) * ROUND;
         let mut looked = Instant::now();
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
+            let alone = pace.is_none() && self.manager.pulse().is_none();
+            let patience = match alone {
+                true => EpollTimeout::from(UNDISTURBED_MS),
+                false => EpollTimeout::NONE,
+            };
             self.counters.waits();
             let count = match epoll.wait(&mut ready, patience) {
                 Err(nix::errno::Errno::EINTR) => continue,
@@ -808,7 +808,7 @@ impl Service<'_> {
             };
             self.counters.wakes();
             let due = undisturbed.elapsed() >= Duration::from_millis(UNDISTURBED_MS.into());
-            let (mut scan, mut pulse) = (false, alone && due);
+            let (mut scan, mut pulse, mut blind) = (false, alone && due, false);
             for event in &ready[..count] {
                 let gone = event
                     .events()
@@ -824,7 +824,10 @@ impl Service<'_> {
                             signal => return Ok(Ended::By(signal)),
                         }
                     }
-                    (Some(Woke::Pressure), _) if gone => return self.trigger_failed(),
+                    (Some(Woke::Pressure), _) if gone => match self.trigger_failed()? {
+                        Some(ended) => return Ok(ended),
+                        None => blind = true,
+                    },
                     (Some(Woke::Pressure), Some(pace)) => {
                         pace.alert()?;
                         scan = true;
@@ -846,7 +849,14 @@ impl Service<'_> {
                     _ => {}
                 }
             }
-            if scan {
+            if let (true, Some(trigger), Some(set)) = (blind, trigger, &pace) {
+                for fd in [trigger.as_fd(), set.timer.as_fd()] {
+                    epoll
+                        .delete(fd)
+                        .context(|| "watching for events".to_owned())?;
+                }
+                pace = None;
+            } else if scan {
                 self.scan()?;
             }
             if scan || pulse {
@@ -878,16 +888,30 @@ impl Service<'_> {
 
     /// The trigger fails when its file goes away: with the root, or because somebody switched
     /// PSI off there (cgroup.pressure).  The files go before the link is detached, so the link
-    /// may not know yet.
-    fn trigger_failed(&self) -> Result<Ended> {
-        if self.root.is_there() {
-            Err(Error::NoPsi {
-                policy: self.counters.in_force().policy,
-                why: String::new(),
-            })
-        } else {
-            Ok(Ended::RootRemoved)
+    /// may not know yet.  `None`: nothing in force needs it.
+    fn trigger_failed(&self) -> Result<Option<Ended>> {
+        if !self.root.is_there() {
+            return Ok(Some(Ended::RootRemoved));
         }
+        let needs = |policy| Error::NoPsi {
+            policy,
+            why: String::new(),
+        };
+        let Some(assigner) = self.assigner else {
+            return Err(needs(self.counters.in_force().policy));
+        };
+        if let Some(policy) = assigner.borrow().needs_scan() {
+            return Err(needs(policy));
+        }
+        assigner.borrow_mut().without_psi();
+        (self.print)(&Line::Setting {
+            t_ms: now_ms(),
+            file: format!("cgroup.pressure of {}", self.names.of_path(&self.root.path)),
+            from: "1".to_owned(),
+            to: "0".to_owned(),
+            off: false,
+        })?;
+        Ok(None)
     }
 }
 

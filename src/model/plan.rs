@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobSet, GlobSetBuilder};
 
-use super::abi::{self, Bind, NO_CAP, Own, Tunables};
+use super::abi::{self, Bind, NO_CAP, Own, PROFILES, Tunables};
 use super::caps::Caps;
 use super::config::{Config, Ending, OFF, OnExit, Override, Place, Problem, Spoils, XATTR};
 use super::options::{self, OPTIONS, Opt, Value, Values};
 use super::orders::Sizes;
 use super::policy::{Mistake, Policy};
+use super::profiles::Profiles;
 use super::reason::NR_REASONS;
 use super::rule::{Rule, Rules};
 use super::units::show_duration;
@@ -226,10 +227,22 @@ pub fn plan(
         return Err(problems);
     }
     let mut overrides = Vec::new();
+    let mut places = Profiles::new(&tunables, 0);
     let (mut builder, mut of_pattern) = (GlobSetBuilder::new(), Vec::new());
     for one in config.overrides.iter().filter(|one| !one.broken) {
         match planned(config, one, (&root, &tunables), "override", find, sizes) {
             Ok(made) => {
+                if places.add(&[made.tunables]).is_none() {
+                    problems.push(Problem {
+                        place: one.place.clone(),
+                        what: format!(
+                            "with this override it takes more policies than there are places \
+                             ({PROFILES} at a time): use fewer different ones"
+                        ),
+                        spoils: Spoils::All,
+                    });
+                    return Err(problems);
+                }
                 for pattern in &one.patterns {
                     builder.add(pattern.clone());
                     of_pattern.push(overrides.len());

@@ -321,7 +321,7 @@ mod tests {
                 "'magic' is no option",
             ),
             (
-                "about = 'x'\nrules = ['cap']\nwindow = '1h'",
+                "about = 'x'\nrules = ['cap']\nwindow = '1x'",
                 3,
                 "window has an unknown unit",
             ),

@@ -16,7 +16,7 @@ fn split(text: &str) -> Result<(u64, &str), String> {
     Ok((number, suffix))
 }
 
-/// Parses a duration such as `500us`, `100ms`, `1s` or `2m`.
+/// Parses a duration such as `500us`, `100ms`, `1s`, `2m` or `1h`.
 ///
 /// # Errors
 /// A text that says what is wrong, if there is no digit, no or an unknown
@@ -29,8 +29,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         "m" | "min" => 60_000_000_000,
-        "" => return Err("needs a unit: us, ms, s or m".to_owned()),
-        other => return Err(format!("has an unknown unit '{other}': use us, ms, s or m")),
+        "h" => 3_600_000_000_000,
+        "" => return Err("needs a unit: us, ms, s, m or h".to_owned()),
+        other => {
+            return Err(format!(
+                "has an unknown unit '{other}': use us, ms, s, m or h"
+            ));
+        }
     };
     let nanos = number
         .checked_mul(unit)
@@ -147,6 +152,7 @@ mod tests {
         assert_eq!(duration("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(duration("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
         assert_eq!(duration("0ms"), Ok(Duration::ZERO));
     }
 
