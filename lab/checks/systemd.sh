@@ -188,6 +188,36 @@ metrics() {
 	curl -s --unix-socket /run/mthp_ext/metrics.sock http://localhost/metrics | grep -q '^mthp_ext_'
 }
 
+# The drop-in of docs/operations.md.
+metrics_on_a_port() {
+	fresh PrivateNetwork=no 'RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6' IPAddressDeny= \
+		ExecStart= "$run --metrics 127.0.0.1:9876"
+	systemctl start $unit || return 1
+	curl -s http://127.0.0.1:9876/metrics | grep -c '^mthp_ext_'
+}
+
+# The drop-in of docs/first-day.md.
+settings_come_first() {
+	fresh ExecStartPre='+/usr/local/sbin/mthp_ext settings apply'
+	mthp_ext settings undo >/dev/null
+	echo always >/sys/kernel/mm/transparent_hugepage/defrag
+	mthp_ext settings show >/dev/null && return 1
+	systemctl start $unit || return 1
+	mthp_ext settings show && mthp_ext settings undo && grep -F '[always]' /sys/kernel/mm/transparent_hugepage/defrag
+}
+
+# The drop-in of docs/operations.md.
+fails_safe() {
+	fresh Restart=no "ExecStopPost=+/bin/sh -c '[ \"\$\$SERVICE_RESULT\" = success ] || echo never > $enabled'"
+	systemctl start $unit && systemctl stop $unit && grep -F '[always]' $enabled || return 1
+	systemctl start $unit || return 1
+	kill -KILL "$(property MainPID)"
+	until_true 30 grep -F '[never]' $enabled
+	local failed=$?
+	echo always >$enabled
+	return $failed
+}
+
 usage_error() {
 	fresh ExecStart= "$run --no-such-option"
 	systemctl start $unit && return 1
@@ -195,6 +225,8 @@ usage_error() {
 	echo "status $(property ExecMainStatus), restarts $(property NRestarts), $(property ActiveState)"
 	[ "$(property ExecMainStatus)" = 2 ] && [ "$(property NRestarts)" = 0 ] && [ "$(property ActiveState)" = failed ]
 }
+
+enabled=/sys/kernel/mm/transparent_hugepage/enabled
 
 echo "TAP version 13"
 systemctl --version | head -n 1
@@ -216,6 +248,9 @@ check "a stop after that ends it" stop_after_handing_over
 check "an instance for a slice covers that slice" covers_a_slice
 check "--on-exit keep keeps the link over restarts" keeps
 check "the socket of --metrics answers" metrics
+check "so does a port" metrics_on_a_port
+check "a drop-in applies the settings at each start" settings_come_first
+check "a drop-in writes never where the policy fails, not where it is stopped" fails_safe
 check "a usage error is not restarted" usage_error
 fresh
 echo "1..$number"
