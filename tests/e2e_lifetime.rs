@@ -191,7 +191,11 @@ fn who_needs_the_pressure_that_is_switched_off_is_named() {
     let mut ext = Ext::run(&group, &["--config", file.path()]);
     group.set("cgroup.pressure", "0");
     assert_eq!(ext.wait(), Some(6));
-    assert!(ext.errors().contains("policy `default`"), "{}", ext.errors());
+    assert!(
+        ext.errors().contains("policy `default`"),
+        "{}",
+        ext.errors()
+    );
     assert_eq!(attached(), 0);
 }
 

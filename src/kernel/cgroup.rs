@@ -318,6 +318,11 @@ fn walk_on(
     let listed = fs::metadata(dir).and_then(|meta| {
         nearest = meta.ino();
         visit(dir, nearest);
+        // Two links and one for each directory in it, in kernfs as elsewhere.  A cgroup has some 60
+        // files, and most have nothing below them.
+        if meta.nlink() == 2 {
+            return Ok(());
+        }
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
