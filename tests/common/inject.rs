@@ -2,6 +2,7 @@
 //! The program under test with system calls that fail: it is traced, and a call that is to fail is
 //! never made.  Needs nothing of the kernel's configuration.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::unix::fs::FileExt;
@@ -12,7 +13,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::ext::command;
@@ -25,10 +26,17 @@ const WAITS: u32 = 100;
 /// Longer than a window, so that one with scans has scanned.
 const LONGEST_MS: u64 = 3000;
 
+/// What [`Call::reads`] calls a socket: they have no names.
+pub const SOCKET: &str = "a socket";
+
+/// A client of a daemon: returns the answer.
+pub type Client<'a> = dyn Fn() -> String + Sync + 'a;
+
 /// A system call that is about to be made.
 pub struct Call {
     pub number: i64,
     pub args: [u64; 6],
+    /// Of the process, whichever of its threads makes it.
     pid: Pid,
 }
 
@@ -67,6 +75,7 @@ impl Call {
     /// The file of its descriptor, which it reads: a file's bytes or a directory's names.
     pub fn reads(&self) -> Option<String> {
         match self.number {
+            libc::SYS_read | libc::SYS_recvfrom if self.is_of_a_socket() => Some(SOCKET.to_owned()),
             libc::SYS_read | libc::SYS_pread64 | libc::SYS_getdents64 => self.file(),
             // A file that is mapped is read, too.
             libc::SYS_mmap if self.args[4] as i32 >= 0 => self.descriptor(self.args[4]),
@@ -106,9 +115,18 @@ impl Call {
         self.descriptor(self.args[0])
     }
 
-    fn descriptor(&self, number: u64) -> Option<String> {
+    fn is_of_a_socket(&self) -> bool {
+        let link = self.link(self.args[0]);
+        link.is_some_and(|link| link.starts_with("socket:"))
+    }
+
+    fn link(&self, number: u64) -> Option<String> {
         let link = fs::read_link(format!("/proc/{}/fd/{}", self.pid, number as i32)).ok()?;
-        let link = link.to_string_lossy().into_owned();
+        Some(link.to_string_lossy().into_owned())
+    }
+
+    fn descriptor(&self, number: u64) -> Option<String> {
+        let link = self.link(number)?;
         // Not of a pipe, a socket, or the like.  Its own directory has its number in the name.
         let own = format!("/proc/{}/", self.pid);
         link.starts_with('/')
@@ -122,6 +140,8 @@ pub struct Case<'a> {
     pub name: &'a str,
     pub args: Vec<&'a str>,
     pub terminal: bool,
+    /// Asks a daemon that waits for events, which has done its work once it has answered.
+    pub client: Option<&'a Client<'a>>,
     /// Before each run.
     pub before: &'a dyn Fn(),
     /// After each: what was lost.
@@ -135,6 +155,7 @@ impl<'a> Case<'a> {
             name: args[0],
             args: args.to_vec(),
             terminal: false,
+            client: None,
             before: &|| {},
             lost: &|_| None,
         }
@@ -144,7 +165,7 @@ impl<'a> Case<'a> {
         (self.before)();
         match self.terminal {
             true => on_terminal(command(&self.args), fail),
-            false => run(command(&self.args), fail),
+            false => run_asked(command(&self.args), self.client, fail),
         }
     }
 }
@@ -170,6 +191,8 @@ pub struct Ended {
     pub said: String,
     /// It came to wait for events, as `run` does when all is in force.
     pub served: bool,
+    /// What it has answered to the client; empty without one.
+    pub answer: String,
 }
 
 fn text(mut file: File) -> String {
@@ -181,16 +204,24 @@ fn text(mut file: File) -> String {
 
 /// Runs a command to its end.  Calls for which `fail` has an errno end with that.  What waits for
 /// events, as `run` does, is sent SIGTERM when it does so for the second time.
-pub fn run(mut command: Command, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
+pub fn run(command: Command, fail: impl FnMut(&Call) -> Option<Errno>) -> Ended {
+    run_asked(command, None, fail)
+}
+
+/// The same; with a client, SIGTERM comes after its answer instead.
+fn run_asked(
+    mut command: Command,
+    client: Option<&Client<'_>>,
+    fail: impl FnMut(&Call) -> Option<Errno>,
+) -> Ended {
     let [out, said] = [0; 2].map(|_| tempfile::tempfile().unwrap());
     command.stdout(out.try_clone().unwrap());
     command.stderr(said.try_clone().unwrap());
-    let (code, served) = traced(command, fail);
+    let traced = traced(command, client, fail);
     Ended {
-        code,
         out: text(out),
         said: text(said),
-        served,
+        ..traced
     }
 }
 
@@ -209,23 +240,47 @@ pub fn on_terminal(mut command: Command, fail: impl FnMut(&Call) -> Option<Errno
         let _ = master.read_to_end(&mut shown);
         String::from_utf8_lossy(&shown).into_owned()
     });
-    let (code, served) = traced(command, fail);
+    let traced = traced(command, None, fail);
     Ended {
-        code,
         out: shown.join().unwrap(),
         said: text(said),
-        served,
+        ..traced
     }
 }
 
-/// The exit code, and whether it came to wait for events.
+/// One of its threads.
+struct Thread {
+    /// It is about to make a call, or has made it.
+    entry: bool,
+    failing: Option<Errno>,
+}
+
+impl Thread {
+    const NEW: Thread = Thread {
+        entry: true,
+        failing: None,
+    };
+}
+
+/// Whatever one that was killed meanwhile has to say comes from `waitpid`.
+fn unless_killed<T>(result: nix::Result<T>) -> Option<T> {
+    match result {
+        Err(Errno::ESRCH) => None,
+        other => Some(other.unwrap()),
+    }
+}
+
+/// How it ended, without what it printed.
 fn traced(
     mut command: Command,
+    client: Option<&Client<'_>>,
     mut fail: impl FnMut(&Call) -> Option<Errno>,
-) -> (Option<i32>, bool) {
+) -> Ended {
     on_one_processor();
     // SAFETY: between fork and exec, a system call alone.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
+    // Its threads are waited for by that, and no other child is.
+    command.process_group(0);
     #[allow(clippy::zombie_processes, reason = "waited for below, by its id")]
     let child = command.spawn().unwrap();
     // It has the other end of a terminal.
@@ -234,48 +289,85 @@ fn traced(
     assert!(matches!(waitpid(pid, None), Ok(WaitStatus::Stopped(..))));
     ptrace::setoptions(
         pid,
-        Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL,
+        Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACECLONE,
     )
     .unwrap();
-    let (mut signal, mut entry, mut failing, mut waits) = (None, true, None, 0);
-    let code = loop {
-        ptrace::syscall(pid, signal.take()).unwrap();
-        match waitpid(pid, None).unwrap() {
-            WaitStatus::Exited(_, code) => break Some(code),
-            WaitStatus::Signaled(..) => break None,
-            WaitStatus::Stopped(_, other) => signal = Some(other),
-            WaitStatus::PtraceSyscall(_) => {
-                let mut regs = ptrace::getregs(pid).unwrap();
-                if entry {
-                    let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
-                    let number = regs.orig_rax as i64;
-                    if [libc::SYS_epoll_wait, libc::SYS_epoll_pwait].contains(&number) {
-                        waits += 1;
-                        match waits {
-                            2 => kill(pid, Signal::SIGTERM).unwrap(),
-                            WAITS => kill(pid, Signal::SIGKILL).unwrap(),
-                            _ => {}
-                        }
-                        // -1: until there is an event.
-                        let wanted = regs.r10 as i32;
-                        if wanted < 0 || wanted as u64 > LONGEST_MS {
-                            regs.r10 = LONGEST_MS;
-                            ptrace::setregs(pid, regs).unwrap();
-                        }
-                    }
-                    failing = fail(&Call { number, args, pid });
-                    if failing.is_some() {
-                        regs.orig_rax = u64::MAX;
-                        ptrace::setregs(pid, regs).unwrap();
-                    }
-                } else if let Some(errno) = failing.take() {
-                    regs.rax = (-(errno as i64)) as u64;
-                    ptrace::setregs(pid, regs).unwrap();
+    ptrace::syscall(pid, None).unwrap();
+    let mut threads = HashMap::from([(pid, Thread::NEW)]);
+    let mut waits = 0;
+    std::thread::scope(|scope| {
+        let mut asking = None;
+        let code = loop {
+            let group = Pid::from_raw(-pid.as_raw());
+            let status = waitpid(group, Some(WaitPidFlag::__WALL)).unwrap();
+            let Some(of) = status.pid() else {
+                panic!("{status:?}");
+            };
+            let mut signal = None;
+            match status {
+                WaitStatus::Exited(_, code) if of == pid => break Some(code),
+                WaitStatus::Signaled(..) if of == pid => break None,
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
+                    threads.remove(&of);
+                    continue;
                 }
-                entry = !entry;
+                // A new one begins with this.
+                WaitStatus::Stopped(_, Signal::SIGSTOP) if !threads.contains_key(&of) => {
+                    threads.insert(of, Thread::NEW);
+                }
+                WaitStatus::Stopped(_, other) => signal = Some(other),
+                WaitStatus::PtraceEvent(..) => {}
+                WaitStatus::PtraceSyscall(_) => {
+                    let thread = threads.get_mut(&of).unwrap();
+                    let Some(mut regs) = unless_killed(ptrace::getregs(of)) else {
+                        continue;
+                    };
+                    if thread.entry {
+                        let args = [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9];
+                        let number = regs.orig_rax as i64;
+                        if [libc::SYS_epoll_wait, libc::SYS_epoll_pwait].contains(&number) {
+                            waits += 1;
+                            match (waits, client) {
+                                (1, Some(client)) => {
+                                    asking = Some(scope.spawn(move || {
+                                        let answer = client();
+                                        // It may have ended by itself.
+                                        let _ = kill(pid, Signal::SIGTERM);
+                                        answer
+                                    }));
+                                }
+                                (2, None) => kill(pid, Signal::SIGTERM).unwrap(),
+                                (WAITS, _) => kill(pid, Signal::SIGKILL).unwrap(),
+                                _ => {}
+                            }
+                            // -1: until there is an event.
+                            let wanted = regs.r10 as i32;
+                            if wanted < 0 || wanted as u64 > LONGEST_MS {
+                                regs.r10 = LONGEST_MS;
+                                unless_killed(ptrace::setregs(of, regs));
+                            }
+                        }
+                        thread.failing = fail(&Call { number, args, pid });
+                        if thread.failing.is_some() {
+                            regs.orig_rax = u64::MAX;
+                            unless_killed(ptrace::setregs(of, regs));
+                        }
+                    } else if let Some(errno) = thread.failing.take() {
+                        regs.rax = (-(errno as i64)) as u64;
+                        unless_killed(ptrace::setregs(of, regs));
+                    }
+                    thread.entry = !thread.entry;
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
+            unless_killed(ptrace::syscall(of, signal));
+        };
+        Ended {
+            code,
+            out: String::new(),
+            said: String::new(),
+            served: waits > 0,
+            answer: asking.map_or_else(String::new, |asking| asking.join().unwrap()),
         }
-    };
-    (code, waits > 0)
+    })
 }

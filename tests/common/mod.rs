@@ -17,6 +17,7 @@ pub mod ext;
 pub mod inject;
 pub mod own;
 pub mod schema;
+pub mod scrape;
 pub mod settings;
 pub mod trace;
 pub mod worker;
