@@ -28,6 +28,16 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 /// Where what daemons report is kept.
 const EVENTS: &str = "/run/mthp_ext/events/";
 
+/// Below the root there is one more, as nobody lists what has nothing below it.
+const LEAF: &str = "/leaf";
+
+/// The root of these tests, and that one.
+fn groups() -> (Group, Group) {
+    let group = Group::new("unread");
+    let leaf = group.child_without_memory(&LEAF[1..]);
+    (group, leaf)
+}
+
 /// A file that it reads, by what is expected of it; none for the loader's and those of this test.
 fn source(call: &Call, own: &OwnFile) -> Option<(String, bool)> {
     let (path, read) = match (call.reads(), call.opens()) {
@@ -39,7 +49,7 @@ fn source(call: &Call, own: &OwnFile) -> Option<(String, bool)> {
     if loader.iter().any(|one| path.starts_with(one)) {
         return None;
     }
-    let path = path.replace(own.dir(), "OWN");
+    let path = path.replace(own.dir(), "OWN").replace(LEAF, "");
     let of = |place: &str, name: &str| {
         Some(format!("{place}{name}")).filter(|_| path.starts_with(place))
     };
@@ -149,12 +159,10 @@ const UNREAD: &[(&[&str], &str, i32)] = &[
     // Cgroups that a page lacks are counted on it.
     (&["run --metrics"], "/sys/fs/cgroup/unread", 0),
     (&["run --metrics"], "/sys/fs/cgroup/unread/below", 0),
-    (&["run --metrics"], "/sys/fs/cgroup/unread/below/last", 0),
     (UNIT, "/sys/fs/bpf/mthp_ext", 0),
     // Another one of this name may be there.
     (UNIT, "/sys/fs/cgroup", 1),
     (UNIT, "/sys/fs/cgroup/unread", 1),
-    (UNIT, "/sys/fs/cgroup/unread/web.service", 1),
     (UNIT, "/sys/fs/cgroup/unread/web.service/memory.stat", 0),
     (UNIT, "/sys/kernel/btf/vmlinux", 1),
 ];
@@ -301,7 +309,7 @@ fn drill(own: &Own, usual: i32, cases: &[Case<'_>]) {
 #[ignore = "needs the lab's VM"]
 fn before_a_policy_is_in_force() {
     world();
-    let (group, own) = (Group::new("unread"), Own::new());
+    let ((group, _leaf), own) = (groups(), Own::new());
     let root = group.path.to_str().unwrap();
     let policies = own.at("policies");
     let with = |name, args: &[&'static str]| {
@@ -344,7 +352,7 @@ fn before_a_policy_is_in_force() {
 #[ignore = "needs the lab's VM"]
 fn a_policy_and_an_object_by_their_paths() {
     world();
-    let (group, own) = (Group::new("unread"), Own::new());
+    let ((group, _leaf), own) = (groups(), Own::new());
     let (policy, object) = (own.at("policies/own.toml"), own.at("object.o"));
     fs::write(&object, abi::OBJECT).unwrap();
     let case = |name, option, file| Case {
@@ -444,7 +452,7 @@ fn a_client_that_cannot_be_read_is_alone_with_it() {
 #[ignore = "needs the lab's VM"]
 fn while_a_policy_is_in_force() {
     world();
-    let (group, own) = (Group::new("unread"), Own::new());
+    let ((group, _leaf), own) = (groups(), Own::new());
     let path = group.path.to_str().unwrap();
     let _ext = Ext::run(
         &group,
@@ -536,7 +544,7 @@ fn of_a_unit() {
 #[ignore = "needs the lab's VM"]
 fn of_a_dry_run() {
     world();
-    let (group, own) = (Group::new("unread"), Own::new());
+    let ((group, _leaf), own) = (groups(), Own::new());
     let _ext = Ext::run(&group, &["--dry-run", "--policy", "fixed", "--cap", "64K"]);
     drill(&own, 0, &[Case::new(&["advise"])]);
 }
@@ -546,7 +554,7 @@ fn of_a_dry_run() {
 #[ignore = "needs the lab's VM"]
 fn of_a_kept_policy() {
     world();
-    let (group, own) = (Group::new("unread"), Own::new());
+    let ((group, _leaf), own) = (groups(), Own::new());
     let keep = || keep_one(&group);
     keep();
     // What is left goes with the next one.
@@ -595,7 +603,7 @@ fn of_the_settings() {
 #[ignore = "needs the lab's VM"]
 fn an_override_that_cannot_be_read_is_said() {
     world();
-    let (group, own) = (Group::new("unread"), Own::new());
+    let ((group, _leaf), own) = (groups(), Own::new());
     let root = group.path.to_str().unwrap();
     setxattr(
         &group.path,
@@ -631,7 +639,7 @@ fn an_override_that_cannot_be_read_is_said() {
 #[ignore = "needs the lab's VM"]
 fn a_reload_that_cannot_read_changes_nothing() {
     world();
-    let (group, own) = (Group::new("unread"), Own::new());
+    let ((group, _leaf), own) = (groups(), Own::new());
     let policies = own.at("policies");
     let _ext = Ext::run(
         &group,
