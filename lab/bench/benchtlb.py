@@ -227,8 +227,10 @@ def main(path: Path | None, memory_mib: int, join: str = "off", arms: Sequence[A
     setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
     kernel = build.ensure()
     tlb = walks.load(kernel.vmlinux, join, None)
+    # As it is when the runs begin: the tree may change meanwhile.
+    environment = results.environment(None, "icount", program=path.name, coalesce=join, **tlb.model.environment())
     finished = measure(path.name, own, memory_mib, arms, kernel.image, tlb, min(2, len(os.sched_getaffinity(0))))
-    return _report(path.name, finished.runs, tlb.model.environment(), join, finished.complaints)
+    return _report(finished.runs, environment, tlb.model.identity(), finished.complaints)
 
 
 def measure(
@@ -243,13 +245,14 @@ def measure(
     return finished
 
 
-def _report(title: str, runs: Sequence[Run], modelled: Mapping[str, str], join: str, complaints: Sequence[str]) -> int:
-    environment = results.environment(runs[0].release, "icount", program=title, coalesce=join, **modelled)
-    geometry = f"{modelled['tlb']}; coalescing: {join}"
+def _report(runs: Sequence[Run], environment: Mapping[str, Any], identity: str, complaints: Sequence[str]) -> int:
+    environment = {**environment, "kernel": runs[0].release}
+    title, geometry = str(environment["program"]), f"{environment['tlb']}; coalescing: {environment['coalesce']}"
     metrics = {
         "arms": {run.cell.arm.key: {row.key: row.of(run) for row in ROWS} | {"fate": fate(run)} for run in runs},
         "walks_by_program": {run.cell.arm.key: walks.by_program([run]) for run in runs},
         "lost": {run.cell.arm.key: run.tlb.lost for run in runs if run.tlb},
+        "model": identity,
     }
     paths = [results.write(NAME, environment, metrics, [])]
     text = "\n\n".join("\n".join(grid(rows)) for rows in (table(runs), _programs(runs)) if rows)

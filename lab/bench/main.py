@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lab import programs, results, setup, vm
 from lab.bench import compare, execute, gates, judging, scenarios, text, variants, walks
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     tlb.add_argument(
         "--walks", type=int, default=0, metavar="RUNS", help="of each cell, beside those that are rated (default: 0)"
     )
-    tlb.add_argument("--tlb-stands-for", type=size, metavar="SIZE", help="data that the cases stand for, such as 3.4G")
+    tlb.add_argument("--tlb-stands-for", type=size, metavar="SIZE", help="data that the cases stand for, such as 1G")
     tlb.add_argument("--coalesce", choices=list(JOINS), default="off", help="contiguous memory that shares an entry")
     journal = parser.add_mutually_exclusive_group()
     journal.add_argument("--fresh", action="store_true", help="measure again what the journal has: all of it")
@@ -143,9 +144,17 @@ def main(argv: list[str]) -> int:
         if not cells:
             raise LabError(Exit.USAGE, "nothing to report: the journal has no run of these cells, kernel and programs")
     print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
+    # As it is when the runs begin: the tree may change meanwhile.
+    environment = results.environment(
+        None,
+        str(mode),
+        scale=str(scale),
+        # Rates come from the host's own QEMU, walks from this one.
+        **({"tlb": tlb.model.environment()["tlb"], "tlb_qemu": tlb.model.environment()["qemu"]} if tlb else {}),
+    )
     finished = execute.run_all(cells, world, width)
     finished.raise_if_nothing_was_run()
-    return _report(args.name, scale, world, finished, asked, time.monotonic() - begun)
+    return _report(args.name, scale, world, finished, asked, environment, time.monotonic() - begun)
 
 
 def _refuse_model(args: argparse.Namespace, mode: vm.Mode, cases: Sequence[Case]) -> None:
@@ -176,7 +185,13 @@ def _beside(kernel: Path) -> Path:
 
 
 def _report(
-    name: str, scale: Scale, world: execute.World, finished: schedule.Finished[Run], asked: int, seconds: float
+    name: str,
+    scale: Scale,
+    world: execute.World,
+    finished: schedule.Finished[Run],
+    asked: int,
+    environment: dict[str, Any],
+    seconds: float,
 ) -> int:
     from lab.bench import output
 
@@ -186,16 +201,13 @@ def _report(
     sized = scale is not Scale.SMOKE
     checked = gates.check(table, counted=mode is vm.Mode.ICOUNT and sized, sized=sized)
     complete = len(finished.runs) == asked
-    environment = results.environment(
-        finished.runs[0].release,
-        str(mode),
-        scale=str(scale),
-        runs=len(finished.runs),
-        seconds_of_all_runs=round(sum(run.wall_s for run in finished.runs)),
-        complete=complete,
-        # Rates come from the host's own QEMU, walks from this one.
-        **({"tlb": tlb.model.environment()["tlb"], "tlb_qemu": tlb.model.environment()["qemu"]} if tlb else {}),
-    )
+    environment = {
+        **environment,
+        "kernel": finished.runs[0].release,
+        "runs": len(finished.runs),
+        "seconds_of_all_runs": round(sum(run.wall_s for run in finished.runs)),
+        "complete": complete,
+    }
     paths = output.write(name, table, checked, environment)
     print()
     for row in table.worlds:

@@ -140,7 +140,8 @@ class PageTest(unittest.TestCase):
             directory = Path(name)
             write = results.write
             modelled = {"tlb": "L1 96", "qemu": "QEMU emulator version 10.0.2"}
-            report = partial(benchtlb._report, "my <program>", modelled=modelled, join="16K")
+            began = results.environment(None, "icount", program="my <program>", coalesce="16K", **modelled)
+            report = partial(benchtlb._report, environment={**began, "revision": "of the start"}, identity="mine")
             with (
                 mock.patch("lab.bench.benchtlb.RESULTS", directory),
                 mock.patch("lab.results.write", partial(write, directory=directory)),
@@ -158,6 +159,9 @@ class PageTest(unittest.TestCase):
             body = json.loads((directory / "bench-tlb.json").read_text())
             self.assertEqual(body["environment"]["qemu"], modelled["qemu"], "the one that ran, not the host's")
             self.assertEqual(body["environment"]["coalesce"], "16K")
+            self.assertEqual(body["environment"]["revision"], "of the start")
+            self.assertEqual(body["environment"]["kernel"], ran(0, 5).release)
+            self.assertEqual(body["metrics"]["model"], "mine")
             self.assertEqual(body["metrics"]["walks_by_program"]["always"]["<mine>"], {"user": 8, "kernel": 3})
 
     def test_the_model_is_asked_to_join(self) -> None:

@@ -16,6 +16,7 @@ from lab.errors import LabError
 from lab.paths import REPO
 from lab.tests.tlb_records import record
 from lab.tlb import coverage, hardware
+from lab.tlb.geometry import Geometry
 
 # Recorded: perf 6.1.187 on an Intel Xeon of a virtual machine without the processor's counters.
 _RECORDED = "8296;;page-faults;121676617;100.00;;\n<not supported>;;dTLB-load-misses;0;100.00;;\n"
@@ -45,6 +46,27 @@ class CoverageTest(unittest.TestCase):
             coverage.rows_of([*self.said(0.5, 0.5), record(**{"lab-walks": 1})], [("random", 50), ("random", 75)])
         with self.assertRaisesRegex(LabError, "counted nothing of lab-walks in the run random, 50 %"):
             coverage.rows_of([*self.said(0.5), record(other=1)], [("random", 50)])
+
+    def test_the_kept_rows_are_as_computed_for_what_was_read(self) -> None:
+        body = json.loads((REPO / "results" / "walks" / "2026-11-26-lab-walks.json").read_text())
+        rows = body["metrics"]["rows"]
+        self.assertEqual(len(rows), len(hardware.ORDERS) * len(hardware.COVERS))
+        self.assertEqual([one.name for one in coverage.judge(rows, Geometry()) if not one.ok], [])
+        # Sixty walks more or less; and what the whole 256 MiB would have at 75 %, where 31 MiB are read.
+        [row] = [row for row in rows if (row["order"], row["cover"]) == ("sequential", 75)]
+        for wrong in (row["walks_per_access"] - 0.00012, row["walks_per_access"] + 0.00012, 0.25 / 64):
+            [one] = coverage.judge([{**row, "walks_per_access": wrong}], Geometry())
+            self.assertFalse(one.ok, wrong)
+        # The drawn order without a row for L2 at all, and with huge pages that take no entry.
+        [row] = [row for row in rows if (row["order"], row["cover"]) == ("random", 50)]
+        for wrong in (0.5, 0.5 * (1 - 2048 / 32768) - 0.003):
+            [one] = coverage.judge([{**row, "walks_per_access": wrong}], Geometry())
+            self.assertFalse(one.ok, wrong)
+
+    def test_the_warm_up_is_that_of_lab_walks(self) -> None:
+        source = (REPO / "lab" / "walks" / "src" / "main.rs").read_text()
+        self.assertIn(f"const WARM_UP: u64 = {coverage.WARM_UP:_};", source)
+        self.assertIn("read(&memory, order, 1, WARM_UP.min(accesses))", source)
 
 
 class HardwareTest(unittest.TestCase):

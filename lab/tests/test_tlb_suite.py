@@ -123,6 +123,8 @@ class SuiteTest(unittest.TestCase):
         self.assertEqual(world["arms"]["never"]["walks_by_program"]["load"], {"user": 2_000_003, "kernel": 3})
         self.assertEqual((world["arms"]["never"]["modelled"], world["arms"]["never"]["lost"]), (1, 0.0))
         self.assertIn("stand for", world["tlb"])
+        # With the sizes of this case, which are not the full ones.
+        self.assertIn("l2=6x16", world["model"])
 
     def test_a_constant_that_is_varied_has_all_rows_as_well(self) -> None:
         keys = ("mthp_ext", "min-memory=2M")

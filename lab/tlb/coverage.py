@@ -3,6 +3,7 @@
 lab/tlb/hardware.py counted on a processor, if its FILE is given."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,19 @@ from typing import Any
 from lab import programs, results, setup, vm
 from lab.errors import Exit, LabError
 from lab.kernel import build
-from lab.report.parts import grid
+from lab.report.parts import gate_report, grid
 from lab.tlb import model
 from lab.tlb.counts import read
 from lab.tlb.geometry import Geometry
 from lab.tlb.hardware import COVERS, FORMAT, ORDERS
 from lab.vm import Mode
 
-MIB, ACCESSES = 256, 500_000
+MIB, ACCESSES, WARM_UP = 256, 500_000, 20_000
+"""Memory; reads of a row; and those before it, which lab-walks does by itself."""
+_LINES, _CHUNK = 64, 512
+"""Lines in a base page, and base pages in a huge one."""
+_CERTAIN = 0.0001
+"""Tolerance of reads in the order of addresses, of which none is drawn. The program's own accesses are a part of it."""
 _FIELDS = {"order", "mib", "cover", "covered", "walks_per_access", "ns_per_access"}
 ABSENT = "No processor was measured: lab/tlb/hardware.py does that, on a real machine."
 
@@ -52,6 +58,38 @@ def rows_of(records: Sequence[dict[str, Any]], plans: Sequence[tuple[str, int]])
     return found
 
 
+def computed(order: str, cover: int, geometry: Geometry) -> float:
+    """Walks for each read. Where pages are drawn: the share of base pages, times the share of those for which L2 has no
+    entry beside the huge pages' own. In the order of addresses: once for each page that is entered in the part that is
+    read, which begins where the warm-up ended."""
+    pages = MIB * 1024 // 4
+    huge = {chunk for chunk in range(pages // _CHUNK) if (chunk + 1) * cover // 100 > chunk * cover // 100}
+    if order != "sequential":
+        base = pages - _CHUNK * len(huge)
+        return base / pages * max(0.0, 1 - (geometry.l2.entries - len(huge)) / base)
+
+    def entry(page: int) -> tuple[bool, int]:
+        chunk = page // _CHUNK
+        return (True, chunk) if chunk in huge else (False, page)
+
+    # lab-walks begins at the second line.
+    read_pages = range((1 + WARM_UP) // _LINES, (WARM_UP + ACCESSES) // _LINES + 1)
+    return len({entry(page) for page in read_pages} - {entry(WARM_UP // _LINES)}) / ACCESSES
+
+
+def judge(rows: Sequence[dict[str, Any]], geometry: Geometry) -> list[results.Gate]:
+    """Each row against what is computed: within four standard deviations where pages are drawn."""
+    judged = []
+    for row in rows:
+        wanted = computed(row["order"], row["cover"], geometry)
+        drawn = 4 * math.sqrt(wanted * (1 - wanted) / ACCESSES)
+        most = _CERTAIN if row["order"] == "sequential" else drawn
+        counted = row["walks_per_access"]
+        name = f"{row['order']} reads, {row['cover']} % in huge pages: {counted:.4f} where {wanted:.4f} is computed"
+        judged.append(results.gate(f"{name}; difference", abs(counted - wanted), f"<= {most:.5f}"))
+    return judged
+
+
 def table(mine: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Both, row by row; a dash where the processor has no such row."""
     known = {(row["order"], row["mib"], row["cover"]): row for row in theirs}
@@ -68,7 +106,7 @@ def _shown(row: dict[str, Any]) -> list[str]:
 
 
 def main(path: Path | None) -> int:
-    """Runs the guest, writes build/results/walks.json and prints the table."""
+    """Runs the guest, writes build/results/walks.json and prints the table; Exit.TESTS if a row is not as computed."""
     other = load(path) if path else None
     setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
     kernel = build.ensure()
@@ -76,6 +114,10 @@ def main(path: Path | None) -> int:
     program = programs.package("lab-walks")
     plans = [(order, cover) for order in ORDERS for cover in COVERS]
     lines = [f"{program} {MIB} {cover} {order}:{ACCESSES} > $LAB_RESULTS || exit 1" for order, cover in plans]
+    # As it is when the run begins: the tree may change meanwhile.
+    environment = results.environment(
+        kernel.release, "icount", **tlb.environment(), processor=str(other["cpu"]) if other else None
+    )
     job = vm.Job(kernel=kernel.image, argv=["/bin/sh", "-c", "\n".join(lines)], programs=[program], cpus=1,
                  memory_mib=MIB + 384, mode=Mode.ICOUNT, append="transparent_hugepage=madvise", plugin=tlb,
                  name="walks")  # fmt: skip
@@ -83,12 +125,14 @@ def main(path: Path | None) -> int:
     outcome.check("walks")
     model.check(outcome.records, "walks", outcome.console)
     rows = rows_of(outcome.records, plans)
-    environment = results.environment(
-        kernel.release, "icount", **tlb.environment(), processor=str(other["cpu"]) if other else None
-    )
-    written = results.write("walks", environment, {"format": FORMAT, "rows": rows, "processor": other}, [])
+    judged = judge(rows, tlb.geometry)
+    metrics = {"format": FORMAT, "rows": rows, "processor": other, "model": tlb.identity()}
+    written = results.write("walks", environment, metrics, judged)
     print("\n".join(grid(table(rows, other["rows"] if other else []))))
     print(f"\nTLB of the model: {tlb.geometry.text}.")
     print(f"Processor: {other['cpu']}, {other['event']}." if other else ABSENT)
+    missed = [one for one in judged if one.missed]
+    if missed:
+        print("\n".join(gate_report(missed)))
     print(f"Written: {written}")
-    return Exit.OK
+    return Exit.TESTS if missed else Exit.OK

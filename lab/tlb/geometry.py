@@ -84,8 +84,8 @@ class Geometry:
 
 
 def size(text: str) -> int:
-    """Bytes in "3.4G"; LabError if it is no size."""
+    """Bytes in "1.5G"; LabError if it is no size."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])", text)
     if not found or float(found[1]) == 0:
-        raise LabError(Exit.USAGE, f"{text!r} is not a size: write a number and M, G or T, such as 3.4G")
+        raise LabError(Exit.USAGE, f"{text!r} is not a size: write a number and M, G or T, such as 1G")
     return round(float(found[1]) * _UNITS[found[2]])
