@@ -73,6 +73,9 @@ class GateTest(unittest.TestCase):
         self.assertEqual(accesses("random", 64, ["off", "64K"]), 1_000_000)
         self.assertEqual(accesses("random", 64, ["off", "16K"]), 437_500)
         self.assertEqual(accesses("random", 4, ["off", "64K"]), 121_094)
+        # In order: each line of 256 MiB; and more than L2 maps, 2,048 pages of 64 lines.
+        self.assertEqual([accesses("sequential", kib, ["off"]) for kib in (4, 2048)], [256 << 14] * 2)
+        self.assertGreater(accesses("sequential", 64, ["off"]), 2048 * 64)
         # Deviations of a share that is drawn so often.
         draw = random.Random(1)
         count = accesses("random", 64, ["off", "16K"])
@@ -102,9 +105,9 @@ class GateTest(unittest.TestCase):
         self.assertFalse(ok())
 
     def test_a_model_for_another_kernel_differs_in_one_word(self) -> None:
-        layout = ("current=0x10", "leader=0x18", "comm=0x8", "mm=0x0", "context=0x20")
+        layout = ("current=0x10", "leader=0x18", "comm=0x8", "signal=0x28", "mm=0x0", "context=0x20")
         found = wrong(replace(TLB.model, layout=layout))
-        self.assertEqual(len(found), 5)
+        self.assertEqual(len(found), 7)
         self.assertEqual(found["wrong-mm"][0].layout, (*layout, "mm=0x8"))
 
     def test_cells_of_the_suite(self) -> None:

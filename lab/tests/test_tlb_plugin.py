@@ -123,6 +123,8 @@ class MadeUpGuestTest(unittest.TestCase):
             ("other-pgd", (), "page tables are not those in use"),
             ("no-name", (), "running task cannot be read"),
             ("no-text", (), "running task cannot be read"),
+            ("no-leader", (), "running task cannot be read"),
+            ("other-signals", (), "running task cannot be read"),
             ("one-number", (), "two address spaces have one number"),
             ("new-number", (), "number of an address space changes"),
         ):

@@ -240,6 +240,9 @@ static void task(uint64_t number, const char *name, uint64_t root)
 	/* The mm: context at 0, with the changes behind it, tables at 24. */
 	memcpy(data + 0x200, &number, 8);
 	memcpy(data + 0x218, &pgd, 8);
+	/* The leader: its name at 8 as well, itself at 24, the same signals at 32. */
+	memcpy(data + 0x318, &leader, 8);
+	memcpy(data + 0x320, &signal, 8);
 	memset(data + 0x308, 0, 16);
 	memcpy(data + 0x308, name, strlen(name));
 	memcpy(data + 0x410, &group, 8);
@@ -429,6 +432,13 @@ static void scenario(const char *name)
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "no-text")) {
 		switch_to(2, "a\x80", 0x7000);
+		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "no-leader") || !strcmp(name, "other-signals")) {
+		/* What is at the leader's place, or at the signals', is something else. */
+		uint64_t other = DATA + 0x600;
+
+		switch_to(2, "other", 0x7000);
+		memcpy(data + (!strcmp(name, "no-leader") ? 0x318 : 0x320), &other, 8);
 		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "one-number")) {
 		touch(USER_CODE, 0x1000);

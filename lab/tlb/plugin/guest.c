@@ -199,10 +199,14 @@ static bool is_name(const char *name)
 bool guest_owner(uint64_t task, struct owner *owner)
 {
 	const struct options *o = guest.options;
-	uint64_t leader, signal, group;
+	uint64_t leader, signal, its_leader, its_signal, group;
 
-	if (!follow(task, o->leader, &leader) || !read_guest(leader + o->comm, owner->name, COMM_LEN) ||
-	    !follow(task, o->signal, &signal) || !follow(signal, o->pgrp, &group) ||
+	/* The leader leads itself, and its process has one set of signals. */
+	if (!follow(task, o->leader, &leader) || !follow(task, o->signal, &signal) ||
+	    !follow(leader, o->leader, &its_leader) || its_leader != leader ||
+	    !follow(leader, o->signal, &its_signal) || its_signal != signal)
+		return false;
+	if (!read_guest(leader + o->comm, owner->name, COMM_LEN) || !follow(signal, o->pgrp, &group) ||
 	    !read_guest(group + o->nr, &owner->group, sizeof(owner->group)))
 		return false;
 	owner->name[COMM_LEN] = '\0';
