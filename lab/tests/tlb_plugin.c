@@ -46,7 +46,7 @@ struct qemu_plugin_tb {
 static void (*translate)(uint64_t, struct qemu_plugin_tb *);
 static void (*at_exit_cb)(uint64_t, void *);
 static uint64_t board[3];
-static bool counted;
+static bool counted, watched; /* accesses: of any instruction, and of the newest one */
 static unsigned int reads; /* of memory */
 static int may_read = CB_R_REGS; /* registers, in the callback that runs */
 
@@ -271,7 +271,8 @@ static void execute(uint64_t from, const uint8_t *code, size_t len, uint64_t vad
 	registers[from >> 63 ? GS_BASE : K_GS_BASE] = DATA + PERCPU;
 	registers[from >> 63 ? K_GS_BASE : GS_BASE] = 0x7f0000;
 	translate(1, &tb);
-	counted |= tb.insn.access != NULL;
+	watched = tb.insn.access != NULL;
+	counted |= watched;
 	run_block(&tb);
 	board[tb.slot] += tb.executed;
 	may_read = tb.insn.exec_flags;
@@ -430,6 +431,12 @@ static void scenario(const char *name)
 	} else if (!strcmp(name, "no-name")) {
 		switch_to(2, "", 0x7000);
 		touch(USER_CODE, 0x1000);
+		if (!watched)
+			exit(6);
+		/* It has refused, and costs nothing any more. */
+		touch(USER_CODE, 0x1000);
+		if (watched)
+			exit(7);
 	} else if (!strcmp(name, "no-text")) {
 		switch_to(2, "a\x80", 0x7000);
 		touch(USER_CODE, 0x1000);

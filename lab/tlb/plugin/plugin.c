@@ -64,6 +64,15 @@ static void refuse(const char *why)
 		tlb.slots[UNKNOWN] = NOTHING;
 }
 
+static void watch(uint64_t id);
+
+/* The guest is not what was expected. All code is translated again, now without calls at each access. */
+static void refuse_guest(const char *why)
+{
+	refuse(why);
+	qemu_plugin_reset(tlb.id, watch);
+}
+
 static struct counts *counts(unsigned int mode)
 {
 	return &tlb.owner->of[mode];
@@ -155,14 +164,15 @@ static void on_block(unsigned int cpu, void *data)
 	if (!guest_context(mode == KERNEL, &context) || context.cr3 != space->cr3 ||
 	    !guest_owner(context.task, &owner)) {
 		if (mode == USER)
-			refuse("the running task cannot be read, or its page tables are not those in use" OTHER_LAYOUT);
+			refuse_guest("the running task cannot be read, or its page tables are not those in use"
+				     OTHER_LAYOUT);
 		else if (++tlb.looks == LOOKS)
 			tlb.slots[UNKNOWN] = NOBODY;
 		return;
 	}
 	if (space->context != context.number) {
 		if (is_of_another(context.number)) {
-			refuse("two address spaces have one number" OTHER_LAYOUT);
+			refuse_guest("two address spaces have one number" OTHER_LAYOUT);
 			return;
 		}
 		/* The tables of an ended program serve another one. */
@@ -243,7 +253,7 @@ static void on_cr3(unsigned int cpu, void *data)
 	/* The kernel still has the task that goes as the running one, and its space the number that it had. */
 	if (tlb.slots[UNKNOWN] < SPACE && guest_context(true, &context) && context.cr3 == tlb.now->cr3 &&
 	    context.number != tlb.now->context) {
-		refuse("the number of an address space changes" OTHER_LAYOUT);
+		refuse_guest("the number of an address space changes" OTHER_LAYOUT);
 		return;
 	}
 	count_for(NULL);
@@ -419,9 +429,10 @@ static void translate(uint64_t id, struct qemu_plugin_tb *tb)
 {
 	size_t count = qemu_plugin_tb_n_insns(tb);
 	uintptr_t mode = qemu_plugin_tb_vaddr(tb) >> 63 ? KERNEL : USER;
+	bool counted = tlb.armed && !tlb.refused;
 
 	(void)id;
-	if (tlb.armed) {
+	if (counted) {
 		/* First whose the block is, then its instructions. */
 		qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, on_block, CB_R_REGS, COND_NE, entry_of(UNKNOWN), NOTHING, (void *)mode);
 		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, INLINE_ADD_U64, entry_of(mode), count);
@@ -435,7 +446,7 @@ static void translate(uint64_t id, struct qemu_plugin_tb *tb)
 		if (code[0] == 0x0f && code[1] == 0x1f && code[2] == 0x84 && !code[3] && (word & 0xffff0000u) == MARK)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, CB_R_REGS,
 							       (void *)(uintptr_t)(word & 0xffff));
-		if (!tlb.armed)
+		if (!counted)
 			continue;
 		qemu_plugin_register_vcpu_mem_cb(insn, on_memory, CB_NO_REGS, MEM_RW, (void *)mode);
 		if (mode == KERNEL)
