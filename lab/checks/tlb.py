@@ -53,8 +53,9 @@ _WHOLE, _PAST_L2 = MIB * 256 * _LINES, 200_000
 """Reads in the order of addresses: of all memory, some 0.9 s of emulation; and of 12 MiB, half as much again as L2 maps
 in base pages, which must do where the leaves are those of the row before."""
 _WRONG_MAP, _WRONG_TASK = 0xFFFF_8000_0000_0000, 0x1000
-_SHIFTED = ("comm", "mm", "context", "leader", "signal")
-"""Offsets that are wrong by one word."""
+_SHIFTED = {"comm": 8, "mm": 8, "context": 8, "leader": -40}
+"""Offsets that are wrong by so many bytes: by one word, and the leader's place is that of the parent, which has a name,
+too."""
 _OTHER_LAYOUT = "this is not the kernel whose layout was given"
 _OWN_MIB = 512
 """Memory of the guest of a program of one's own."""
@@ -324,9 +325,9 @@ def wrong(tlb: Model) -> dict[str, tuple[Model, str]]:
         ("wrong-task", "current", _WRONG_TASK, _OTHER_LAYOUT),
     ):
         found[name] = replace(tlb, layout=(*tlb.layout, f"{option}={value:#x}")), why
-    for option in _SHIFTED:
+    for option, bytes_off in _SHIFTED.items():
         [word] = [word for word in tlb.layout if word.startswith(f"{option}=")]
-        far = int(word.partition("=")[2], 16) + 8
+        far = int(word.partition("=")[2], 16) + bytes_off
         found[f"wrong-{option}"] = replace(tlb, layout=(*tlb.layout, f"{option}={far:#x}")), _OTHER_LAYOUT
     return found
 
