@@ -17,7 +17,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// What most likely is behind an error of the system, and what to do about it.  Those that are made
 /// up here have it in their own words.
-fn remedy(source: &std::io::Error) -> &'static str {
+fn remedy(what: &str, source: &std::io::Error) -> &'static str {
     let Some(number) = source.raw_os_error() else {
         return "";
     };
@@ -45,8 +45,11 @@ fn remedy(source: &std::io::Error) -> &'static str {
         _ if Errno::EMFILE as i32 == number || Errno::ENFILE as i32 == number => {
             ". Too many files are open, here or on the host: raise the limit (`ulimit -n`, fs.file-max)."
         }
-        ErrorKind::ResourceBusy | ErrorKind::WouldBlock => {
-            ". Somebody else is at work with it just now: repeat it."
+        // Whoever says in brackets what is behind it knows more than the number says.
+        _ if what.ends_with(')') => "",
+        ErrorKind::ResourceBusy => ". Somebody else is at work with it just now: repeat it.",
+        ErrorKind::WouldBlock => {
+            ". A limit of processes or memory allows no more: raise it (`ulimit -u`, TasksMax=), and repeat it."
         }
         _ => {
             ". That was not expected here: repeat it, and report it with what `mthp_ext support` says."
@@ -59,7 +62,7 @@ fn remedy(source: &std::io::Error) -> &'static str {
 #[derive(Debug, Error)]
 pub enum Error {
     /// A system call failed in a way that has no case of its own below.
-    #[error("{what}: {source}{}", remedy(source))]
+    #[error("{what}: {source}{}", remedy(what, source))]
     System {
         /// What was being done, as a sentence without a full stop.
         what: String,
@@ -670,6 +673,13 @@ mod tests {
             let remedy = text.strip_prefix(&format!("doing it: {cause}. "));
             assert!(remedy.is_some_and(|text| text.len() > 30), "{text}");
         }
+        let source = Errno::EBUSY.into();
+        let what = "doing it (somebody does)".to_owned();
+        let text = Error::System { what, source }.to_string();
+        assert!(
+            text.ends_with("(somebody does): Device or resource busy (os error 16)"),
+            "{text}"
+        );
     }
 
     /// A remedy that names a page, of those that do not move.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use common::ext::{self, Ext, attached, command, fails, run_on, status, status_of};
+use common::ext::{self, Ext, attached, command, fails, output, run_on, status, status_of};
 use common::own::OwnFile;
 use common::worker::Worker;
 use common::{Group, MIB, Setting, THP, read, world, write};
@@ -153,31 +153,46 @@ fn pressure_switched_off_ends_it() {
 #[test]
 #[ignore = "needs the lab's VM"]
 fn pressure_that_no_policy_needs_may_be_switched_off() {
+    const SMALL: &str = "policy = 'small'\n[policies.small]\nrules = ['cap']\ncap = '64K'\n";
     world();
     let group = Group::new("numb");
-    let file = OwnFile::new("config.toml", "policy = 'headroom'\n");
-    let mut ext = Ext::run(&group, &["--config", file.path()]);
+    let path = group.path.to_str().unwrap_or_default();
+    let file = OwnFile::new("config.toml", SMALL);
+    let mut ext = Ext::run(&group, &["--config", file.path(), "--on-exit", "keep"]);
+    // Somebody had one that needs it.
+    let said = output(&["set", "--cgroup", path, "policy=default"]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(output(&["unset", "--cgroup", path]).status.success());
     group.set("cgroup.pressure", "0");
     let said = ext.expect("that it is off", |line| line["event"] == "setting");
-    assert_eq!(said["file"], "cgroup.pressure of /numb", "{said}");
-    file.write("policy = 'default'\n");
-    ext.signal(Signal::SIGHUP);
-    let said = ext.expect("a refusal", |line| line["event"] == "configured");
-    let text = said["text"].as_str().unwrap_or_default();
-    assert!(
-        text.contains("need PSI, which was switched off since the start"),
-        "{said}"
-    );
-    file.write("policy = 'off'\n");
-    ext.signal(Signal::SIGHUP);
-    let said = ext.expect("another policy", |line| line["event"] == "configured");
-    assert_eq!(said["in_force"], true, "{said}");
-    // It still sees what is changed by hand, and who removes its cgroup.
-    let never = Setting::thp_never();
-    ext.expect("the setting", |line| line["event"] == "setting");
-    drop(never);
+    assert_eq!(said["file"], format!("{path}/cgroup.pressure"), "{said}");
+    let (code, said) = fails(&["set", "--cgroup", path, "policy=default"]);
+    assert!(code == 2 && said.contains("need PSI"), "{code} {said}");
+    assert!(output(&["unset", "--cgroup", path]).status.success());
+    // It is seen to live, or a policy that is kept would pass everything after 16 windows.
+    std::thread::sleep(Duration::from_secs(20));
+    let mut worker = Worker::new(&group);
+    worker.fill(8 * MIB);
+    assert_eq!(worker.huge(), 0, "64K at most");
+    drop(worker);
+    for (text, in_force, part) in [
+        (
+            "policy = 'default'\n",
+            false,
+            "need PSI, which was switched off since the start",
+        ),
+        ("policy = 'off'\n", true, "in force"),
+    ] {
+        file.write(text);
+        ext.signal(Signal::SIGHUP);
+        let said = ext.expect("an answer", |line| line["event"] == "configured");
+        assert_eq!(said["in_force"], in_force, "{said}");
+        assert!(said.to_string().contains(part), "{said}");
+    }
+    // It still sees who removes its cgroup.
     group.remove();
     assert_eq!(ext.wait(), Some(9));
+    assert_eq!(attached(), 0);
 }
 
 /// One of a cgroup below needs it, and is named.

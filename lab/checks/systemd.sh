@@ -198,22 +198,22 @@ metrics_on_a_port() {
 
 # The drop-in of docs/first-day.md.
 settings_come_first() {
-	fresh ExecStartPre='+/usr/local/sbin/mthp_ext settings apply'
+	fresh ExecStartPre='-+/usr/local/sbin/mthp_ext settings apply'
 	mthp_ext settings undo >/dev/null
 	echo always >/sys/kernel/mm/transparent_hugepage/defrag
 	mthp_ext settings show >/dev/null && return 1
 	systemctl start $unit || return 1
-	mthp_ext settings show && mthp_ext settings undo && grep -F '[always]' /sys/kernel/mm/transparent_hugepage/defrag
+	mthp_ext settings show && mthp_ext settings undo && grep -F '[always]' /sys/kernel/mm/transparent_hugepage/defrag || return 1
+	echo madvise >/sys/kernel/mm/transparent_hugepage/defrag
 }
 
 # The drop-in of docs/operations.md.
 fails_safe() {
 	fresh Restart=no "ExecStopPost=+/bin/sh -c '[ \"\$\$SERVICE_RESULT\" = success ] || echo never > $enabled'"
-	systemctl start $unit && systemctl stop $unit && grep -F '[always]' $enabled || return 1
-	systemctl start $unit || return 1
-	kill -KILL "$(property MainPID)"
-	until_true 30 grep -F '[never]' $enabled
-	local failed=$?
+	local failed
+	systemctl start $unit && systemctl stop $unit && grep -F '[always]' $enabled &&
+		systemctl start $unit && kill -KILL "$(property MainPID)" && until_true 30 grep -F '[never]' $enabled
+	failed=$?
 	echo always >$enabled
 	return $failed
 }

@@ -188,16 +188,26 @@ impl Assigner {
         &self.profiles
     }
 
-    /// A policy of it that has the rule which brings the scan, by name.
+    /// A policy in force that has the rule which brings the scan, by name.
     pub fn needs_scan(&self) -> Option<String> {
-        let mut all = self.profiles.iter();
+        let held = self.held();
+        let mut all = self.profiles.iter().filter(|one| held.contains(&one.id));
         let one = all.find(|one| Rules(one.rules).has(SCANS))?;
         Some(abi::text(&one.policy))
+    }
+
+    /// The profiles that the configuration and cgroups have.
+    fn held(&self) -> HashSet<u32> {
+        let cgroups = self.assigned.values().copied();
+        let own = self.ids.iter().copied().chain(self.xattrs.profiles());
+        own.chain(cgroups).collect()
     }
 
     /// PSI is off from now on: what needs it is refused.
     pub fn without_psi(&mut self) {
         self.start.without_psi = Some("was switched off since the start".to_owned());
+        // Or what had a place before would be taken for possible.
+        self.xattrs.forget_unused();
         self.rules = self.rules.iter().filter(without_scan).collect();
     }
 
@@ -269,8 +279,7 @@ impl Assigner {
         let mut held = HashSet::new();
         if self.profiles.iter().count() == PROFILES {
             self.xattrs.forget_unused();
-            held.extend(self.ids.iter().chain(self.assigned.values()));
-            held.extend(self.xattrs.profiles());
+            held = self.held();
         }
         let (profiles, unwritten) = (&mut self.profiles, &mut self.unwritten);
         let (rules, bind, takes_back) = (self.rules.0, self.bind, self.start.takes_back.into());

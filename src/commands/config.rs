@@ -54,7 +54,10 @@ fn unread(file: &Path, e: &io::Error) -> (Option<usize>, String) {
             let ends = bytes[..valid].iter().filter(|byte| **byte == b'\n');
             (Some(ends.count() + 1), "Save it as UTF-8")
         }
-        ErrorKind::IsADirectory => (None, "Only files may have the ending .toml there"),
+        ErrorKind::IsADirectory if file.extension().is_some_and(|one| one == ENDING) => {
+            (None, "It is a directory: give it another ending than .toml")
+        }
+        ErrorKind::NotADirectory => (None, "The directory of drop-ins is a file: remove it"),
         ErrorKind::NotFound if file.is_symlink() => {
             (None, "It is a link to what is not there: remove or mend it")
         }
@@ -825,7 +828,7 @@ policy = 'database'
         says("", "a link to what is not there");
         std::fs::remove_file(&drop_in).unwrap();
         std::fs::create_dir(&drop_in).unwrap();
-        says("", "Only files");
+        says("", "another ending");
     }
 
     #[test]

@@ -791,16 +791,16 @@ impl Service<'_> {
         consume()?;
         self.manager.ready(&self.status())?;
 
+        let alone = pace.is_none() && self.manager.pulse().is_none();
+        let patience = match alone {
+            true => EpollTimeout::from(UNDISTURBED_MS),
+            false => EpollTimeout::NONE,
+        };
         let mut undisturbed = Instant::now();
         let round = Duration::from_nanos(self.tunables.window_ns) * ROUND;
         let mut looked = Instant::now();
         let mut ready = [EpollEvent::empty(); Woke::ALL.len()];
         loop {
-            let alone = pace.is_none() && self.manager.pulse().is_none();
-            let patience = match alone {
-                true => EpollTimeout::from(UNDISTURBED_MS),
-                false => EpollTimeout::NONE,
-            };
             self.counters.waits();
             let count = match epoll.wait(&mut ready, patience) {
                 Err(nix::errno::Errno::EINTR) => continue,
@@ -849,14 +849,13 @@ impl Service<'_> {
                     _ => {}
                 }
             }
-            if let (true, Some(trigger), Some(set)) = (blind, trigger, &pace) {
-                for fd in [trigger.as_fd(), set.timer.as_fd()] {
-                    epoll
-                        .delete(fd)
-                        .context(|| "watching for events".to_owned())?;
-                }
-                pace = None;
-            } else if scan {
+            // Scans go on: that they do shows programs that outlive this process that it lives.
+            if let (true, Some(trigger)) = (blind, trigger) {
+                epoll
+                    .delete(trigger.as_fd())
+                    .context(|| "watching for events".to_owned())?;
+            }
+            if scan {
                 self.scan()?;
             }
             if scan || pulse {
@@ -906,7 +905,7 @@ impl Service<'_> {
         assigner.borrow_mut().without_psi();
         (self.print)(&Line::Setting {
             t_ms: now_ms(),
-            file: format!("cgroup.pressure of {}", self.names.of_path(&self.root.path)),
+            file: self.root.path.join("cgroup.pressure").display().to_string(),
             from: "1".to_owned(),
             to: "0".to_owned(),
             off: false,

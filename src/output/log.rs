@@ -74,7 +74,7 @@ pub enum Line {
         t_ms: u64,
         text: String,
     },
-    /// Somebody has changed a setting that the policy narrows.
+    /// Somebody has changed a setting that the policy depends on.
     Setting {
         t_ms: u64,
         file: String,
