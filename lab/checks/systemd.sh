@@ -211,6 +211,8 @@ settings_come_first() {
 fails_safe() {
 	fresh Restart=no "ExecStopPost=+/bin/sh -c '[ \"\$\$SERVICE_RESULT\" = success ] || echo never > $enabled'"
 	local failed
+	# The packages of this guest bring none.
+	[ -e /bin/sh ] || ln -s bash /bin/sh
 	systemctl start $unit && systemctl stop $unit && grep -F '[always]' $enabled &&
 		systemctl start $unit && kill -KILL "$(property MainPID)" && until_true 30 grep -F '[never]' $enabled
 	failed=$?
