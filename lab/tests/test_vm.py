@@ -105,10 +105,10 @@ class Run(unittest.TestCase):
         child = int(outcome.output.read_text())
         for _ in range(100):
             try:
-                os.kill(child, 0)
-            except ProcessLookupError:
+                state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
                 break
-            if "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]:
+            if state == "Z":
                 break
             time.sleep(0.02)
         else:
