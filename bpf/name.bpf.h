@@ -12,6 +12,8 @@
 SEC("syscall")
 int mthp_name(struct mthp_named *n)
 {
+	/* Linux 6.12 lets no helper write to the context. */
+	char name[sizeof(n->name)] __attribute__((aligned(8)));
 	struct cgroup_subsys_state *above;
 	struct cgroup *cgrp;
 
@@ -21,7 +23,8 @@ int mthp_name(struct mthp_named *n)
 	if (!cgrp)
 		return 0;
 	/* Names of cgroup v2 never change, and node and parent live as long as their cgroup. */
-	bpf_probe_read_kernel_str(n, sizeof(n->name), cgrp->kn->name);
+	bpf_probe_read_kernel_str(name, sizeof(name), cgrp->kn->name);
+	__builtin_memcpy(n->name, name, sizeof(name));
 	above = cgrp->self.parent;
 	if (above)
 		n->above_id = above->cgroup->kn->id;
