@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """vm.run against a stand-in for QEMU: a script that writes what a guest would."""
 
-import os
 import tempfile
 import textwrap
 import time
