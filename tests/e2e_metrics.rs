@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use common::ext::{Ext, K64, command, fails, run_on, status_of};
 use common::own::OwnFile;
+use common::scrape::ask;
 use common::worker::{Busy, Worker};
 use common::{Group, MIB, Swap, eventually, world};
 use nix::sys::signal::Signal;
@@ -26,13 +27,9 @@ use nix::sys::signal::Signal;
 const SOCKET: &str = "/run/mthp_ext_test/metrics.sock";
 const PORT: &str = "127.0.0.1:9464";
 
-/// Asks for the page, and gets all that comes.
-fn scrape(mut stream: impl Read + Write) -> String {
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+/// Asks for the page, and gets it whole.
+fn scrape(stream: impl Read + Write) -> String {
+    let text = ask(stream).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     assert!(text.ends_with("# EOF\n"), "{text}");
     text

@@ -30,6 +30,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use common::caps;
 use common::ext::{attached, command, link_id, run_on};
 use common::inject;
+use common::scrape::ask;
 use common::worker::{Worker, bound};
 use common::{Group, HARMLESS, HOSTILE, MIB, PATIENCE, eventually, world};
 
@@ -38,11 +39,7 @@ const METRICS: &str = "unix:/run/mthp_ext_test/service.sock";
 /// The first line of what a probe gets, and all of it.
 fn probe() -> (String, String) {
     let path = METRICS.strip_prefix("unix:").unwrap();
-    let mut stream = UnixStream::connect(path).unwrap();
-    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    stream.write_all(request).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    let text = ask(UnixStream::connect(path).unwrap()).unwrap();
     (text.lines().next().unwrap().to_owned(), text)
 }
 

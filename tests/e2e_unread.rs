@@ -12,10 +12,11 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::sync::Mutex;
 
 use common::ext::{Ext, attached, command, keep_one, left_by_detach, output, run_on, status};
-use common::inject::{self, Call, Case, Ended, SOCKET};
+use common::inject::{self, Call, Case, EVENTS, Ended, SOCKET};
 use common::own::OwnFile;
 use common::scrape::{missing, scrape};
 use common::settings::{apply, booted, each_size, left_by_apply, left_by_undo, values};
@@ -24,9 +25,6 @@ use common::{Group, world, write};
 use mthp_ext::model::abi;
 use nix::errno::Errno;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
-
-/// Where what daemons report is kept.
-const EVENTS: &str = "/run/mthp_ext/events/";
 
 /// Below the root there is one more, as nobody lists what has nothing below it.
 const LEAF: &str = "/leaf";
@@ -371,15 +369,20 @@ fn a_policy_and_an_object_by_their_paths() {
 }
 
 /// Where the metrics of the next tests are.
-const METRICS: &str = "/run/unread.sock";
+const METRICS: &str = "unix:/run/unread.sock";
 
 /// The words of a daemon that serves them.
 fn with_metrics(group: &Group) -> Vec<&str> {
-    let at = ["--metrics", "unix:/run/unread.sock"];
+    let at = ["--metrics", METRICS];
     run_on(
         group,
         &[&["--policy", "fixed", "--cap", "64K"], &at[..]].concat(),
     )
+}
+
+/// What they are now.
+fn page() -> io::Result<String> {
+    scrape(METRICS.trim_start_matches("unix:"))
 }
 
 /// A page is whole, or says that it is not.
@@ -398,7 +401,7 @@ fn to_answer_with_its_metrics() {
             worker.churn_start(1);
             worker.finish();
         }
-        scrape(METRICS).unwrap_or_else(|e| e.to_string())
+        page().unwrap_or_else(|e| e.to_string())
     };
     let served = |ended: &Ended| {
         let page = ended.served.then_some(&ended.answer)?;
@@ -422,7 +425,7 @@ fn a_client_that_cannot_be_read_is_alone_with_it() {
     let group = Group::new("unread");
     let pages = Mutex::new(Vec::new());
     let client = || {
-        let both = [0; 2].map(|_| scrape(METRICS));
+        let both = [0; 2].map(|_| page());
         pages.lock().unwrap().extend(both);
         String::new()
     };

@@ -808,7 +808,7 @@ impl Service<'_> {
             };
             self.counters.wakes();
             let due = undisturbed.elapsed() >= Duration::from_millis(UNDISTURBED_MS.into());
-            let (mut scan, mut pulse, mut blind) = (false, alone && due, false);
+            let (mut scan, mut pulse) = (false, alone && due);
             for event in &ready[..count] {
                 let gone = event
                     .events()
@@ -824,10 +824,17 @@ impl Service<'_> {
                             signal => return Ok(Ended::By(signal)),
                         }
                     }
-                    (Some(Woke::Pressure), _) if gone => match self.trigger_failed()? {
-                        Some(ended) => return Ok(ended),
-                        None => blind = true,
-                    },
+                    (Some(Woke::Pressure), _) if gone => {
+                        if let Some(ended) = self.trigger_failed()? {
+                            return Ok(ended);
+                        }
+                        // Scans go on: they show programs that outlive this process that it lives.
+                        if let Some(trigger) = trigger {
+                            epoll
+                                .delete(trigger.as_fd())
+                                .context(|| "watching for events".to_owned())?;
+                        }
+                    }
                     (Some(Woke::Pressure), Some(pace)) => {
                         pace.alert()?;
                         scan = true;
@@ -848,12 +855,6 @@ impl Service<'_> {
                     }
                     _ => {}
                 }
-            }
-            // Scans go on: that they do shows programs that outlive this process that it lives.
-            if let (true, Some(trigger)) = (blind, trigger) {
-                epoll
-                    .delete(trigger.as_fd())
-                    .context(|| "watching for events".to_owned())?;
             }
             if scan {
                 self.scan()?;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::thp::{self, THP_SYSFS};
 use crate::errors::{Context, Error, Result};
-use crate::model::baseline::{BASELINE, SIZES, Wanted};
+use crate::model::baseline::BASELINE;
 
 /// Where what was before is kept.  Not in /run/mthp_ext, which the unit removes when it stops.
 const SAVED: &str = "/run/mthp_ext-settings";
@@ -178,7 +178,8 @@ impl Place {
         let pages = self.pages()?;
         let mut found = Vec::new();
         for wanted in &BASELINE {
-            for file in self.files(wanted)? {
+            let files = thp::files(&self.thp, wanted);
+            for file in files.context(|| format!("reading {}", self.thp.display()))? {
                 let now = read(&self.thp.join(&file))?;
                 let fits = |now: &String| wanted.value.fits(now, pages);
                 found.push(Setting {
@@ -197,34 +198,6 @@ impl Place {
     fn pages(&self) -> Result<u64> {
         let bytes = number(&self.thp.join("hpage_pmd_size"))?;
         Ok(bytes.map_or(512, |bytes| (bytes >> thp::page_shift()).max(2)))
-    }
-
-    /// The files of a setting, by size; the pattern itself where no size has one.
-    fn files(&self, wanted: &Wanted) -> Result<Vec<String>> {
-        let Some(rest) = wanted.file.strip_prefix(SIZES) else {
-            return Ok(vec![wanted.file.to_owned()]);
-        };
-        let what = || format!("reading {}", self.thp.display());
-        let mut sizes = Vec::new();
-        for entry in fs::read_dir(&self.thp).context(what)? {
-            let name = entry.context(what)?.file_name();
-            let kib = name.to_str().and_then(|name| {
-                let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-                kib.parse::<u64>().ok()
-            });
-            let file = |kib| format!("hugepages-{kib}kB{rest}");
-            // Some sizes are of shared memory only.
-            sizes.extend(kib.filter(|kib| self.thp.join(file(*kib)).exists()));
-        }
-        sizes.sort_unstable();
-        let files: Vec<_> = sizes
-            .iter()
-            .map(|kib| format!("hugepages-{kib}kB{rest}"))
-            .collect();
-        Ok(match files.is_empty() {
-            true => vec![wanted.file.to_owned()],
-            false => files,
-        })
     }
 
     /// vm.min_free_kbytes; `None` without it.

@@ -2,17 +2,24 @@
 //! The host's settings of transparent huge pages, and the sizes it has.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::model::abi::ALL_ORDERS;
-use crate::model::baseline::{self, BASELINE};
+use crate::model::baseline::{BASELINE, SIZES, Wanted};
 use crate::model::orders::Sizes;
 
 /// Where the kernel lists the sizes it knows.
 pub const THP_SYSFS: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// The size that a directory is for; `None` for others.
+fn kib_of(name: &OsStr) -> Option<u64> {
+    let kib = name.to_str()?.strip_prefix("hugepages-")?;
+    kib.strip_suffix("kB")?.parse().ok()
+}
 
 /// Reads `hugepages-*kB` below `dir`; those without `enabled` are sizes of
 /// shared memory only.  Without any (a kernel without multi-size THP) every
@@ -21,12 +28,7 @@ pub fn sizes(dir: &Path, page_shift: u32) -> Sizes {
     let mut orders = 0;
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let kib = name
-            .to_str()
-            .filter(|_| entry.path().join("enabled").exists())
-            .and_then(|n| n.strip_prefix("hugepages-"))
-            .and_then(|n| n.strip_suffix("kB"))
-            .and_then(|n| n.parse::<u64>().ok());
+        let kib = kib_of(&name).filter(|_| entry.path().join("enabled").exists());
         if let Some(bytes) = kib.and_then(|k| k.checked_mul(1024)).filter(|b| *b != 0) {
             orders |= 1 << bytes.ilog2().saturating_sub(page_shift);
         }
@@ -63,6 +65,29 @@ fn chosen(text: &str) -> Option<&str> {
 /// A setting's value: the word in brackets, or else all of it.
 pub(super) fn value(text: &str) -> &str {
     chosen(text).unwrap_or(text.trim())
+}
+
+/// The files of a setting below `dir`, by size; the pattern itself where no size has one.
+pub(super) fn files(dir: &Path, wanted: &Wanted) -> io::Result<Vec<String>> {
+    let Some(rest) = wanted.file.strip_prefix(SIZES) else {
+        return Ok(vec![wanted.file.to_owned()]);
+    };
+    let mut sizes = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let kib = kib_of(&entry?.file_name());
+        let file = |kib| format!("hugepages-{kib}kB{rest}");
+        // Some sizes are of shared memory only.
+        sizes.extend(kib.filter(|kib| dir.join(file(*kib)).exists()));
+    }
+    sizes.sort_unstable();
+    let files: Vec<_> = sizes
+        .iter()
+        .map(|kib| format!("hugepages-{kib}kB{rest}"))
+        .collect();
+    Ok(match files.is_empty() {
+        true => vec![wanted.file.to_owned()],
+        false => files,
+    })
 }
 
 fn choice(file: &Path) -> Option<String> {
@@ -177,18 +202,9 @@ pub struct Watched {
 impl Watched {
     /// Those below `dir`, as they are now.
     pub fn new(dir: &Path) -> Self {
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        let sizes: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| name.starts_with("hugepages-"))
-            .collect();
-        let names = BASELINE.iter().flat_map(|wanted| match wanted.file {
-            one if one.starts_with(baseline::SIZES) => {
-                let of = |size| one.replace(baseline::SIZES, size);
-                sizes.iter().map(|size| of(size)).collect()
-            }
-            one => vec![one.to_owned()],
-        });
+        let names = BASELINE
+            .iter()
+            .flat_map(|wanted| files(dir, wanted).unwrap_or_default());
         Watched {
             settings: names
                 .filter_map(|name| Some((name.clone(), Setting::open(&dir.join(&name))?)))
@@ -319,7 +335,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let files: Vec<_> = BASELINE
             .iter()
-            .map(|wanted| wanted.file.replace(baseline::SIZES, "hugepages-64kB"))
+            .map(|wanted| wanted.file.replace(SIZES, "hugepages-64kB"))
             .collect();
         for file in &files {
             let path = dir.path().join(file);

@@ -361,8 +361,8 @@ impl Config {
         match DeTable::parse(text) {
             Ok(table) => reader.top(table.get_ref()),
             Err(e) => {
-                let at = e.span().map_or(0, |span| span.start);
-                reader.wrong(at, not_toml(&e), Spoils::All);
+                let (at, what) = not_toml(&e);
+                reader.wrong(at, what, Spoils::All);
             }
         }
     }

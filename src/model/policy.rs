@@ -43,12 +43,13 @@ pub struct Mistake {
     pub what: String,
 }
 
-/// What is said of text that is not TOML, with what helps against the usual mistakes.
-pub(super) fn not_toml(error: &toml::de::Error) -> String {
-    let what = error.message();
-    format!(
+/// Where text is not TOML, and what is said of it, with what helps against the usual mistakes.
+pub(super) fn not_toml(error: &toml::de::Error) -> (usize, String) {
+    let (at, what) = (error.span().map_or(0, |span| span.start), error.message());
+    let what = format!(
         "this is not TOML: {what} (texts, sizes and times stand in quotes, and a key stands once)"
-    )
+    );
+    (at, what)
 }
 
 impl Policy {
@@ -72,8 +73,8 @@ impl Policy {
             what,
         };
         let table = DeTable::parse(text).map_err(|e| {
-            let at = e.span().map_or(0, |span| span.start);
-            mistake(at, not_toml(&e))
+            let (at, what) = not_toml(&e);
+            mistake(at, what)
         })?;
         let mut policy = Policy {
             name: name.to_owned(),

@@ -29,6 +29,9 @@ const LONGEST_MS: u64 = 3000;
 /// What [`Call::reads`] calls a socket: they have no names.
 pub const SOCKET: &str = "a socket";
 
+/// Where what daemons report is kept.
+pub const EVENTS: &str = "/run/mthp_ext/events/";
+
 /// A client of a daemon: returns the answer.
 pub type Client<'a> = dyn Fn() -> String + Sync + 'a;
 

@@ -8,8 +8,13 @@ use super::{Group, PATIENCE};
 
 /// All that comes from a socket.
 pub fn scrape(socket: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
+    let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    ask(stream)
+}
+
+/// Asks for the page, and gets all that comes.
+pub fn ask(mut stream: impl Read + Write) -> io::Result<String> {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     let mut page = String::new();
     stream.read_to_string(&mut page)?;

@@ -7,11 +7,8 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::common::ext::attached;
-use crate::common::inject::{Call, Case};
+use crate::common::inject::{Call, Case, EVENTS};
 use crate::common::settings::each_size;
-
-/// Where what it reports is kept.
-const EVENTS: &str = "/run/mthp_ext/events/";
 
 /// A call that takes a privilege, by what is asked for; `None` for others.
 fn privileged(call: &Call) -> Option<String> {
