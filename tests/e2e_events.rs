@@ -123,12 +123,23 @@ fn events_are_the_lines_of_run() {
     // What it said outlives it; more will not come.
     let text = events(&[]);
     assert_eq!(text.lines().count(), records().len(), "{text}");
-    let words = format!("] {}\n", record["text"].as_str().unwrap());
+    let words = format!(" {}\n", record["text"].as_str().unwrap());
     assert!(
         text.contains(&words) && words.contains(&format!("{HOSTILE}: ")),
         "{text}"
     );
     assert!(text.contains("attached to /told"), "{text}");
+    let zone = ("TZ", "EAST-5");
+    let seconds = record["unix_ms"].as_u64().unwrap() / 1000;
+    let mut date = Command::new("date");
+    let date = date
+        .env(zone.0, zone.1)
+        .args(["-d", &format!("@{seconds}"), "+%F %T"]);
+    let date = String::from_utf8(date.output().unwrap().stdout).unwrap();
+    let there = command(&["events"]).env(zone.0, zone.1).output().unwrap();
+    let there = String::from_utf8(there.stdout).unwrap();
+    let told = |line: &str| line.starts_with(date.trim()) && line.ends_with(words.trim_end());
+    assert!(date.len() == 20 && there.lines().any(told), "{date}{there}");
     assert_eq!(events(&["--since", "60m"]), text);
     assert!(events(&[]).contains("detached from /told (SIGTERM)"));
     let (code, message) = fails(&["events", "--follow"]);

@@ -76,6 +76,7 @@ fn place(id: u64) -> io::Result<Writer> {
 #[derive(Debug)]
 struct Event {
     t_ms: u64,
+    unix_ms: u64,
     /// No less than that of the one before: an event of the kernel may be older than what was
     /// reported when it was read, and keeps its place.
     order_ms: u64,
@@ -94,6 +95,7 @@ impl Event {
         let t_ms = value["t_ms"].as_u64()?;
         Some(Event {
             t_ms,
+            unix_ms: value["unix_ms"].as_u64()?,
             order_ms: t_ms,
             number: value["number"].as_u64()?,
             text: value["text"].as_str()?.to_owned(),
@@ -188,7 +190,7 @@ fn print(found: &[Event], from_ms: u64, json: bool, out: &mut impl Write) -> io:
     for event in found.iter().filter(|event| event.t_ms >= from_ms) {
         match json {
             true => writeln!(out, "{}", event.json)?,
-            false => writeln!(out, "{}", log::stamped(event.t_ms, &event.text))?,
+            false => writeln!(out, "{}", log::dated(event.unix_ms, &event.text))?,
         }
     }
     out.flush()
@@ -244,8 +246,10 @@ mod tests {
 
     fn line(t_ms: u64, number: u64) -> String {
         let version = log::VERSION;
+        let unix_ms = 1_795_000_000_000 + t_ms;
         format!(
-            "{{\"version\":{version},\"t_ms\":{t_ms},\"number\":{number},\"text\":\"n{number}\"}}\n"
+            "{{\"version\":{version},\"t_ms\":{t_ms},\"unix_ms\":{unix_ms},\"number\":{number},\
+             \"text\":\"n{number}\"}}\n"
         )
     }
 
@@ -264,9 +268,10 @@ mod tests {
             print(&found, from_ms, json, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let words = "[    1.000] n1\n[    2.000] n1\n[    3.000] n2\n";
-        assert_eq!((text(0, false).as_str(), missing), (words, 0));
-        assert_eq!(text(2500, false), "[    3.000] n2\n");
+        let words = [(1, "n1"), (2, "n1"), (3, "n2")]
+            .map(|(s, text)| log::dated(1_795_000_000_000 + s * 1000, text) + "\n");
+        assert_eq!((text(0, false), missing), (words.concat(), 0));
+        assert_eq!(text(2500, false), words[2]);
         assert_eq!(text(2500, true), line(3000, 2));
         // Only what is new, and what one daemon has reported stays in its order.
         two.add(&line(4000, 2)).unwrap();

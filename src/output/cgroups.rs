@@ -358,15 +358,7 @@ impl CgroupLine {
 
 /// The table's columns.
 pub const COLUMNS: [&str; 9] = [
-    "CGROUP",
-    "ALLOWED",
-    "STALL",
-    "ANON+SHMEM",
-    "ROOM",
-    "HUGE",
-    "REQUESTS",
-    "NARROWED",
-    "WHY",
+    "CGROUP", "ALLOWED", "STALL", "MEMORY", "ROOM", "HUGE", "REQUESTS", "NARROWED", "WHY",
 ];
 /// Which of them are numbers.
 pub const NUMBERS: std::ops::Range<usize> = 2..8;

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use chrono::{DateTime, Local};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -332,6 +333,15 @@ pub fn record(line: &Line, root: &str, number: u64) -> String {
 pub fn stamped(t_ms: u64, text: &str) -> String {
     let (seconds, ms) = (t_ms / 1000, t_ms % 1000);
     format!("[{seconds:>5}.{ms:03}] {}", shown(text.as_bytes()))
+}
+
+/// The same with the time of day, in the zone of who reads it: a decision stands beside what others
+/// have logged then.
+pub fn dated(unix_ms: u64, text: &str) -> String {
+    let utc = i64::try_from(unix_ms).ok();
+    let utc = utc.and_then(DateTime::from_timestamp_millis);
+    let at = utc.unwrap_or_default().with_timezone(&Local);
+    format!("{} {}", at.format("%F %T%.3f"), shown(text.as_bytes()))
 }
 
 /// Prints lines as they come, each flushed.
