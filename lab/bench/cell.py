@@ -94,13 +94,6 @@ def _fill(word: str, paths: Mapping[str, str]) -> str:
 
 def digest(cell: Cell, job: Mapping[str, Any], parts: Mapping[str, str]) -> str:
     """Hash of all that decides what a run measures: the cell as the guest gets it, the guest itself, and `parts`,
-    the hashes of the kernel and of the programs."""
-    body = {
-        "job": job,
-        "parts": dict(parts),
-        "memory_mib": cell.case.machine.memory_mib,
-        "nodes": cell.case.machine.nodes,
-        "cpus": cell.case.machine.cpus,
-        "repeat": cell.repeat,
-    }
+    the machine and the hashes of the kernel and of the programs."""
+    body = {"job": job, "parts": dict(parts), "repeat": cell.repeat}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]

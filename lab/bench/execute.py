@@ -50,9 +50,13 @@ class World:
         """The TLB model for a cell; None: it runs in the host's own QEMU, without one."""
         return self.tlb.of(cell.case) if self.tlb and cell.modelled else None
 
+    def cpus(self, cell: Cell) -> int:
+        """Processors of a cell's guest."""
+        return cell.case.machine.cpus or (1 if self.mode is vm.Mode.ICOUNT else 2)
+
     def parts(self, cell: Cell, payload: Payload) -> dict[str, str]:
-        """The emulation and the hashes of all files that take part in a cell. Of mthp_ext only where it runs: static
-        arms outlive a change of the policies."""
+        """The emulated machine, and the hashes of all files that take part in a cell. Of mthp_ext only where it runs:
+        static arms outlive a change of the policies."""
         ours = {"guest": self.guest} | ({} if cell.arm.static else {"mthp_ext": self.mthp_ext})
         tlb = self.model(cell)
         emulator = tlb.emulator if tlb else self.emulator
@@ -60,7 +64,10 @@ class World:
         files = {"kernel": self.kernel, "qemu": Path(program), **ours}
         found = {name: software.file_hash(path) for name, path in files.items()}
         found |= {"tlb": tlb.identity()} if tlb else {}
-        return {"mode": " ".join(qemu.accelerator(self.mode)), **found, **software.hashes(payload, *ours.values())}
+        of_case = cell.case.machine
+        hardware = qemu.hardware(self.mode, of_case.memory_mib, self.cpus(cell), of_case.nodes)
+        machine = " ".join([*hardware, qemu.line(self.mode, self.cpus(cell))])
+        return {"machine": machine, **found, **software.hashes(payload, *ours.values())}
 
 
 def _prepare(cell: Cell, world: World) -> tuple[Payload, dict[str, Any], str]:
@@ -119,7 +126,7 @@ def _vm_job(cell: Cell, world: World, payload: Payload, job: Mapping[str, Any]) 
         files=payload.files,
         data={**payload.data, "/lab/cell.json": json.dumps(job).encode()},
         memory_mib=cell.case.machine.memory_mib,
-        cpus=cell.case.machine.cpus or (1 if world.mode is vm.Mode.ICOUNT else 2),
+        cpus=world.cpus(cell),
         nodes=cell.case.machine.nodes,
         mode=world.mode,
         timeout_s=stop_s + vm.GRACE_S,

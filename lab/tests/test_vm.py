@@ -282,10 +282,12 @@ class Command(unittest.TestCase):
         argv = qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=1, append="psi=0")
         self.assertIn("shift=0,sleep=off", argv)
         self.assertIn("file,id=console,path=c,,d", argv)
-        self.assertTrue(argv[argv.index("-append") + 1].endswith(" psi=0"))
+        self.assertTrue(argv[argv.index("-append") + 1].endswith(" nolapic_timer psi=0"))
         several = qemu.command("q", Path("k"), files, mode=qemu.Mode.ICOUNT, memory_mib=64, cpus=8, append="")
         self.assertIn("tcg,thread=single", several)
         self.assertIn("8,sockets=1", several)
+        # Only one processor can do without that timer.
+        self.assertNotIn("nolapic_timer", several[several.index("-append") + 1])
 
     def test_one_thread_for_several_cpus(self) -> None:
         files = qemu.Files(Path("i"), Path("c"), {name: Path(name) for name in qemu.PORTS})

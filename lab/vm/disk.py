@@ -81,8 +81,7 @@ def command(
 ) -> list[str]:
     """QEMU as a machine that has this disk, and no kernel but what is on it. It ends with the guest's power, and where
     the guest would boot again."""
-    argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35,graphics=off"]
-    argv += [*qemu.accelerator(mode), "-m", f"{memory_mib}M", "-smp", "2"]
+    argv = [program, *qemu.hardware(mode, memory_mib, 2)]
     argv += ["-drive", f"if=pflash,format=raw,readonly=on,file={_firmware('CODE')}"]
     argv += ["-drive", f"if=pflash,format=raw,file={qemu.escape(disk.variables)}"]
     argv += ["-drive", f"if=none,id=disk,format=raw,cache=unsafe,file={qemu.escape(disk.image)}"]

@@ -74,7 +74,7 @@ class Job:
     """Wall-clock seconds after which the job is asked to stop and to report what it has. It must listen for that
     (lab/guest/src/stop.rs) and end before `timeout_s`."""
     boot_s: float = 180.0
-    """Wall-clock seconds until PID 1 must have been started: some 4 under emulation, up to 75 with the kernel for
+    """Wall-clock seconds until PID 1 must have been started: some 3 under emulation, up to 75 with the kernel for
     debugging. A guest that is later is killed and booted once more."""
     append: str = ""
     """Added to the kernel command line."""

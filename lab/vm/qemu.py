@@ -97,22 +97,28 @@ def _topology(memory_mib: int, cpus: int, nodes: int) -> list[str]:
     return argv
 
 
+def hardware(mode: Mode, memory_mib: int, cpus: int, nodes: int = 1) -> list[str]:
+    """The machine. Without default devices and without configuration files it has what is written here and nothing
+    else; -no-reboot ends QEMU where the guest would boot again."""
+    argv = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", _MACHINE]
+    return [*argv, *accelerator(mode), *_topology(memory_mib, cpus, nodes)]
+
+
+def line(mode: Mode, cpus: int) -> str:
+    """The kernel's command line; with panic=-1 a panic is a reboot."""
+    # A machine so busy that the guest misses its first ticks would be taken for one without a timer.
+    words = "console=ttyS0 panic=-1 oops=panic no_timer_check"
+    # Linux calibrates the APIC's timer in a loop of PAUSE, each of which ends a slice of emulation here: 4 s of the
+    # host for 0.1 s of the guest. One processor has the HPET.
+    return f"{words} nolapic_timer" if mode is Mode.ICOUNT and cpus == 1 else words
+
+
 def command(
     program: str, kernel: Path, files: Files, *, mode: Mode, memory_mib: int, cpus: int, append: str, nodes: int = 1
 ) -> list[str]:
-    """The whole command line. Without default devices and without configuration files a guest is what is
-    written here and nothing else; -no-reboot with panic=-1 makes a panic end QEMU."""
-    # A machine so busy that the guest misses its first ticks would be taken for one without a timer.
-    line = "console=ttyS0 panic=-1 oops=panic no_timer_check"
-    if mode is Mode.ICOUNT and cpus == 1:
-        # Linux calibrates the APIC's timer in a loop of PAUSE, each of which ends a slice of emulation here: 4 s of the
-        # host for 0.1 s of the guest. One processor has the HPET.
-        line += " nolapic_timer"
-    line = f"{line} {append}".strip()
-    argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", _MACHINE]
-    argv += accelerator(mode)
-    argv += _topology(memory_mib, cpus, nodes)
-    argv += ["-kernel", str(kernel), "-initrd", str(files.initramfs), "-append", line]
+    """The whole command line of a guest that boots this kernel."""
+    argv = [program, *hardware(mode, memory_mib, cpus, nodes), "-kernel", str(kernel), "-initrd", str(files.initramfs)]
+    argv += ["-append", f"{line(mode, cpus)} {append}".strip()]
     argv += ["-chardev", f"file,id=console,path={escape(files.console)}", "-serial", "chardev:console"]
     return argv + ports(files.ports)
 
