@@ -29,6 +29,7 @@ _FIRST = {
 }
 """How the text of a licence begins, after its title and notices."""
 _NOTICE = re.compile(r"^\W*(?:copyright\b|\(c\)|©)\W*(?:\(c\)|©)?.*\d{4}.*$|^\W*copyright \(c\) .*$", re.IGNORECASE)
+_RULE = re.compile(r"^~{3,}$", re.MULTILINE)
 _SIGNS = re.compile(r"^\W*(?:copyright\s*)?(?:\(c\)|©)?\s*", re.IGNORECASE)
 _HEAD = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
@@ -71,7 +72,8 @@ def text_of(file: str, licence: str) -> tuple[list[str], str]:
     at = file.find(first)
     if at < 0:
         return notices, ""
-    terms = file[at:]
+    # Some files have several licences, with a line of signs between them.
+    terms = _RULE.split(file[at:], maxsplit=1)[0]
     return [one for one in notices if one not in terms], terms.strip()
 
 

@@ -181,6 +181,8 @@ class LicenceTest(unittest.TestCase):
         self.assertEqual(
             licences.text_of(file, "MIT"), (["2015-2020 A. Author"], "Permission is hereby granted, ...\nTHE SOFTWARE")
         )
+        two = f"Both:\n~~~~\n{file}\n~~~~\nApache License\n"
+        self.assertEqual(licences.text_of(two, "MIT"), licences.text_of(file, "MIT"))
         self.assertEqual(licences.text_of("Copyright (c) <year> <owner>\nRedistribution and use", "MIT"), ([], ""))
 
     def test_each_wording_has_a_name_of_its_own(self) -> None:
