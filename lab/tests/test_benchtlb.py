@@ -28,11 +28,11 @@ _PLAIN = {"PATH": os.environ["PATH"]}
 """What make passes on to the makes it starts would change the output."""
 
 
-def ran(arm: int, walks: int) -> Run:
-    """A run of a made-up program under one of the arms."""
+def ran(arm: int, walks: int, faults: int = 1234, large: int = 20) -> Run:
+    """A run of a made-up program under one of the arms; of its 100 MiB so many folios have 2 MiB."""
     case = benchtlb.case("my program", 2048)
-    sent = records(case)
-    sent[-1]["vmstat"]["pgfault"] = 1234
+    sent = records(case, large=large)
+    sent[-1]["vmstat"]["pgfault"] = faults
     found = run.read(Cell(case, benchtlb.ARMS[arm], "classic", 0), sent, 1.0)
     window = {"type": "tlb", "window": 1, "programs": [
         {"name": "<mine>", "group": 100, "user": counted(walks), "kernel": counted(0)},
@@ -114,16 +114,33 @@ class PayloadTest(unittest.TestCase):
 class GateTest(unittest.TestCase):
     """Of the program that `make test` runs."""
 
-    def test_settings_that_do_not_differ_fail(self) -> None:
-        failing = [one.name for one in judge_own([ran(0, 5), ran(1, 5)]) if not one.ok]
-        for part in ("faults with small", "walks with small", "folios of 2M, always"):
-            self.assertTrue(any(part in name for name in failing), (part, failing))
-        self.assertEqual([one.ok for one in judge_own([ran(0, 5)])], [False])
+    def failing(self, **changed: Run) -> list[str]:
+        """Where the settings do what they are for, except the changed ones."""
+        right = {
+            "always": ran(0, 600, 175, 45),
+            "never": ran(1, 17_000, 16_539, 0),
+            "only64": ran(2, 17_000, 1_200, 0),
+            "mthp_ext": ran(3, 3_000, 300, 38),
+        }
+        found = judge_own(list((right | changed).values()))
+        return [one.name.removeprefix("bench-tlb: ") for one in found if not one.ok]
 
-    def test_many_walks_of_small_pages_pass(self) -> None:
-        found = {one.name: one.ok for one in judge_own([ran(0, 5), ran(1, 5000)])}
-        [walked] = [ok for name, ok in found.items() if "walks with small" in name]
-        self.assertTrue(walked)
+    def test_what_each_setting_must_do(self) -> None:
+        self.assertEqual(self.failing(), [])
+        memory = "memory in folios of 2M"
+        self.assertEqual(self.failing(always=ran(0, 9_000, 175, 45)), ["walks with small pages / with large ones"])
+        self.assertEqual(self.failing(always=ran(0, 600, 1_700, 45)), ["faults with small pages / with large ones"])
+        self.assertEqual(self.failing(always=ran(0, 600, 175, 30)), [f"{memory}, always"])
+        self.assertEqual(self.failing(never=ran(1, 17_000, 16_539, 1)), [f"{memory}, never"])
+        self.assertEqual(
+            self.failing(only64=ran(2, 17_000, 16_539, 0)), ["faults with small pages / with those of 64K"]
+        )
+        self.assertEqual(self.failing(only64=ran(2, 17_000, 1_200, 1)), [f"{memory}, 64K only"])
+        self.assertEqual(self.failing(mthp_ext=ran(3, 17_000, 300, 0)), [f"{memory}, default policy"])
+
+    def test_every_setting_must_have_run(self) -> None:
+        for runs in ([], [ran(0, 5)], [ran(arm, 5) for arm in range(3)]):
+            self.assertEqual([one.ok for one in judge_own(runs)], [False])
 
 
 class PageTest(unittest.TestCase):

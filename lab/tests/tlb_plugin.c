@@ -440,6 +440,9 @@ static void scenario(const char *name)
 	} else if (!strcmp(name, "no-text")) {
 		switch_to(2, "a\x80", 0x7000);
 		touch(USER_CODE, 0x1000);
+	} else if (!strcmp(name, "utf8-name")) {
+		switch_to(2, "\xc3\xbc" "ber", 0x7000);
+		touch(USER_CODE, 0x1000);
 	} else if (!strcmp(name, "no-leader") || !strcmp(name, "other-signals")) {
 		/* What is at the leader's place, or at the signals', is something else. */
 		uint64_t other = DATA + 0x600;

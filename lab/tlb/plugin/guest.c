@@ -187,7 +187,8 @@ bool guest_context(bool kernel, struct context *context)
 	return true;
 }
 
-/* Names are text, and there is one: else they were read from somewhere else. */
+/* Names are ASCII text, and there is one: else they were read from somewhere else, or a program has another name,
+ * which cannot be told apart. */
 static bool is_name(const char *name)
 {
 	for (const char *c = name; *c; c++)

@@ -165,7 +165,7 @@ static void on_block(unsigned int cpu, void *data)
 	    !guest_owner(context.task, &owner)) {
 		if (mode == USER)
 			refuse_guest("the running task cannot be read, or its page tables are not those in use"
-				     OTHER_LAYOUT);
+				     OTHER_LAYOUT ", or a program's name is not ASCII text");
 		else if (++tlb.looks == LOOKS)
 			tlb.slots[UNKNOWN] = NOBODY;
 		return;
