@@ -284,7 +284,8 @@ pub enum Error {
     #[error(
         "{count} settings differ from what a policy needs, so there is less for it to give. \
          The kernel boots with all sizes off but one, or somebody has changed them: \
-         `mthp_ext settings apply` sets them, and `undo` puts them back."
+         `mthp_ext settings apply` sets them, but for those that are `left`, \
+         and `undo` puts them back."
     )]
     SettingsDiffer {
         /// How many.

@@ -90,7 +90,7 @@ reload_without() {
 # A unit says for itself that nothing is narrowed for it.
 unit_says_off() {
 	mkdir -p /run/systemd/system/probe.service.d
-	printf '%s\n' '[Service]' 'ExecStartPre=-+/usr/local/sbin/mthp_ext set off' >/run/systemd/system/probe.service.d/own.conf
+	printf '%s\n' '[Service]' 'ExecStartPre=-+mthp_ext set off' >/run/systemd/system/probe.service.d/own.conf
 	probe
 	rm -r /run/systemd/system/probe.service.d
 	journalctl -b -u probe.service --no-pager | grep user.mthp_ext
@@ -102,7 +102,7 @@ refused_starts() {
 	local said started=0
 	narrowed=
 	mkdir -p /run/systemd/system/probe.service.d
-	printf '%s\n' '[Service]' 'ExecStartPre=-+/usr/local/sbin/mthp_ext set policy=no-such' \
+	printf '%s\n' '[Service]' 'ExecStartPre=-+mthp_ext set policy=no-such' \
 		'ExecStartPre=-+/usr/local/sbin/no-such-program set off' >/run/systemd/system/probe.service.d/own.conf
 	probe || started=$?
 	rm -r /run/systemd/system/probe.service.d
@@ -115,10 +115,16 @@ refused_starts() {
 stops() {
 	systemctl stop $unit || return 1
 	mthp_ext status
+	# Of this stop: each of those before it is further up.
+	journalctl --sync
+	journalctl -b -u $unit --no-pager -n 6 | grep -F 'is with the service manager (SIGTERM): a restart goes on with it, a stop ends it' ||
+		return 1
 	[ -z "$(link)" ] && [ "$(property ActiveState)" = inactive ] && [ "$(property Result)" = success ]
 }
 
 run='ExecStart=/usr/local/sbin/mthp_ext run'
+enabled=/sys/kernel/mm/transparent_hugepage/enabled
+defrag=/sys/kernel/mm/transparent_hugepage/defrag
 
 watchdog() {
 	fresh WatchdogSec=6s || return 1
@@ -197,22 +203,81 @@ metrics_on_a_port() {
 }
 
 # The drop-in of docs/first-day.md.
-settings_come_first() {
-	fresh ExecStartPre='-+/usr/local/sbin/mthp_ext settings apply'
+applies='ExecStartPost=-+mthp_ext settings apply'
+# Of docs/operations.md.
+brake="ExecStopPost=+/bin/sh -c '[ \"\$\$SERVICE_RESULT\" = success ] || echo never > $enabled'"
+
+# As the guest has booted, but for a setting that differs.
+settings_as_booted() {
+	systemctl stop $unit
 	mthp_ext settings undo >/dev/null
-	echo always >/sys/kernel/mm/transparent_hugepage/defrag
-	mthp_ext settings show >/dev/null && return 1
-	systemctl start $unit || return 1
-	mthp_ext settings show && mthp_ext settings undo && grep -F '[always]' /sys/kernel/mm/transparent_hugepage/defrag || return 1
-	echo madvise >/sys/kernel/mm/transparent_hugepage/defrag
+	echo always >$enabled
+	echo "${1:-madvise}" >$defrag
 }
 
-# The drop-in of docs/operations.md.
+settings_follow() {
+	fresh "$applies"
+	settings_as_booted always
+	mthp_ext settings show >/dev/null && return 1
+	systemctl start $unit || return 1
+	# No waiting, as for the policy.
+	mthp_ext settings show && mthp_ext settings undo && grep -F '[always]' $defrag
+}
+
+# What somebody has written stays over restarts, until he says otherwise.
+by_hand_stays() {
+	fresh "$applies"
+	settings_as_booted
+	systemctl start $unit && grep -F '[always]' $enabled || return 1
+	echo never >$enabled
+	systemctl restart $unit || return 1
+	journalctl --sync
+	grep -F '[never]' $enabled && journalctl -b -u $unit --no-pager | grep -F '1 left as it is' || return 1
+	restarted_after KILL 60 && grep -F '[never]' $enabled || return 1
+	mthp_ext settings undo && grep -F '[never]' $enabled && systemctl restart $unit && grep -F '[always]' $enabled
+}
+
+# A host without a policy does not get its settings.
+nothing_is_set_without_a_policy() {
+	fresh "$applies"
+	settings_as_booted always
+	local failed=0
+	mkdir -p /etc/mthp_ext
+	echo 'no such = [' >/etc/mthp_ext/config.toml
+	systemctl start $unit && failed=1
+	rm -f /etc/mthp_ext/config.toml
+	echo "status $(property ExecMainStatus), $(property ActiveState)"
+	[ $failed = 0 ] && [ "$(property ExecMainStatus)" = 2 ] && grep -F '[always]' $defrag && [ ! -e /run/mthp_ext-settings/saved.json ]
+}
+
+# The packages of this guest bring no /bin/sh.
+with_a_shell() { [ -e /bin/sh ] || ln -s bash /bin/sh; }
+
+has_failed() { [ "$(property ActiveState)" = failed ]; }
+
+# Beside the brake: never stands where the policy has failed, and after the next start.
+brake_holds() {
+	with_a_shell
+	fresh Restart=no "$brake" "$applies"
+	settings_as_booted
+	local failed=0
+	systemctl start $unit && grep -F '[always]' $enabled || return 1
+	kill -KILL "$(property MainPID)"
+	until_true 30 grep -F '[never]' $enabled || return 1
+	until_true 30 has_failed && systemctl start $unit && [ -n "$(link)" ] && grep -F '[never]' $enabled || return 1
+	# What cannot start at all applies nothing, either.
+	settings_as_booted always
+	mkdir -p /etc/mthp_ext
+	echo 'no such = [' >/etc/mthp_ext/config.toml
+	systemctl start $unit && failed=1
+	rm -f /etc/mthp_ext/config.toml
+	[ $failed = 0 ] && until_true 30 grep -F '[never]' $enabled && grep -F '[always]' $defrag
+}
+
 fails_safe() {
-	fresh Restart=no "ExecStopPost=+/bin/sh -c '[ \"\$\$SERVICE_RESULT\" = success ] || echo never > $enabled'"
+	with_a_shell
+	fresh Restart=no "$brake"
 	local failed
-	# The packages of this guest bring none.
-	[ -e /bin/sh ] || ln -s bash /bin/sh
 	systemctl start $unit && systemctl stop $unit && grep -F '[always]' $enabled &&
 		systemctl start $unit && kill -KILL "$(property MainPID)" && until_true 30 grep -F '[never]' $enabled
 	failed=$?
@@ -227,8 +292,6 @@ usage_error() {
 	echo "status $(property ExecMainStatus), restarts $(property NRestarts), $(property ActiveState)"
 	[ "$(property ExecMainStatus)" = 2 ] && [ "$(property NRestarts)" = 0 ] && [ "$(property ActiveState)" = failed ]
 }
-
-enabled=/sys/kernel/mm/transparent_hugepage/enabled
 
 echo "TAP version 13"
 systemctl --version | head -n 1
@@ -251,7 +314,12 @@ check "an instance for a slice covers that slice" covers_a_slice
 check "--on-exit keep keeps the link over restarts" keeps
 check "the socket of --metrics answers" metrics
 check "so does a port" metrics_on_a_port
-check "a drop-in applies the settings at each start" settings_come_first
+check "a drop-in applies the settings once the policy is in force" settings_follow
+check "what is written by hand stays over a restart" by_hand_stays
+check "where the policy does not start no setting is applied" nothing_is_set_without_a_policy
+settings_as_booted
+check "never stays where the policy has failed, beside a drop-in that applies" brake_holds
+settings_as_booted
 check "a drop-in writes never where the policy fails, not where it is stopped" fails_safe
 check "a usage error is not restarted" usage_error
 fresh

@@ -44,6 +44,8 @@ enum State {
     Differs,
     /// It was one that differs, and was set.
     Set,
+    /// It differs, and `apply` leaves it: somebody has changed it since the last one.
+    Left,
     /// This kernel does not have it.
     Absent,
 }
@@ -54,6 +56,7 @@ impl State {
             State::Ok => "ok",
             State::Differs => "differs",
             State::Set => "set",
+            State::Left => "left",
             State::Absent => "absent",
         }
     }
@@ -64,18 +67,19 @@ fn lines(settings: &[Setting], differing: State) -> Vec<Line> {
     let line = |setting: &Setting| Line {
         setting: setting.file.clone(),
         now: match differing {
-            State::Set if !setting.fits => Some(setting.wanted.clone()),
+            State::Set if setting.is_to_be_set() => Some(setting.wanted.clone()),
             _ => setting.now.clone(),
         },
         before: match differing {
-            State::Set if !setting.fits => setting.now.clone(),
+            State::Set if setting.is_to_be_set() => setting.now.clone(),
             _ => None,
         },
         wanted: setting.wanted.clone(),
-        state: match (&setting.now, setting.fits) {
-            (None, _) => State::Absent,
-            (_, true) => State::Ok,
-            (_, false) => differing,
+        state: match (&setting.now, setting.fits, setting.left) {
+            (None, ..) => State::Absent,
+            (_, true, _) => State::Ok,
+            (_, _, true) => State::Left,
+            (_, _, false) => differing,
         },
         why: setting.why,
     };
@@ -130,17 +134,46 @@ fn preview(settings: &[Setting], place: &Place) -> Report {
         0 => return report(settings, State::Differs, NOTHING_TO_SET.to_owned()),
         _ => format!("{differ} of {} differ; nothing was changed", settings.len()),
     };
-    if let Ok(Some(kib)) = place.min_free() {
+    if let (1.., Ok(Some(kib))) = (to_be_set(settings), place.min_free()) {
         closing +=
             &format!("\nvm.min_free_kbytes is {kib}: the kernel may raise it when one is written");
     }
+    closing += &left(settings);
     report(settings, State::Differs, closing)
+}
+
+/// Of those that are left; empty without one.
+fn left(settings: &[Setting]) -> String {
+    match settings.iter().filter(|setting| setting.left).count() {
+        0 => String::new(),
+        count => format!(
+            "\n{count} left as it is: changed by hand since `apply`; to have it set, \
+             `mthp_ext settings undo`, then `mthp_ext settings apply`"
+        ),
+    }
 }
 
 const NOTHING_TO_SET: &str = "all are as a policy needs them; nothing was changed";
 
 fn differing(settings: &[Setting]) -> usize {
     settings.iter().filter(|setting| !setting.fits).count()
+}
+
+fn to_be_set(settings: &[Setting]) -> usize {
+    let set = settings.iter().filter(|setting| setting.is_to_be_set());
+    set.count()
+}
+
+/// What `apply` says.
+fn applied(settings: &[Setting]) -> String {
+    let closing = match (to_be_set(settings), differing(settings)) {
+        (0, 0) => NOTHING_TO_SET.to_owned(),
+        (0, _) => "nothing was changed".to_owned(),
+        (count, _) => format!(
+            "{count} set, until the next boot; `mthp_ext settings undo` puts back what was before"
+        ),
+    };
+    closing + &left(settings)
 }
 
 /// The command.
@@ -171,15 +204,9 @@ fn apply(place: &Place, args: &ApplyArgs) -> Result<()> {
         return print::print(&preview(&settings, place), args.json, text);
     }
     let min_free_kbytes = place.apply(&settings)?;
-    let closing = match differing(&settings) {
-        0 => NOTHING_TO_SET.to_owned(),
-        count => format!(
-            "{count} set, until the next boot; `mthp_ext settings undo` puts back what was before"
-        ),
-    };
     let report = Report {
         min_free_kbytes,
-        ..report(&settings, State::Set, closing)
+        ..report(&settings, State::Set, applied(&settings))
     };
     print::print(&report, args.json, text)
 }
@@ -237,6 +264,7 @@ mod tests {
             now: now.map(str::to_owned),
             wanted: "always".to_owned(),
             fits,
+            left: false,
             why: "because",
         }
     }
@@ -277,6 +305,28 @@ mod tests {
         assert_eq!(json["baseline"][0]["state"], "set");
         assert_eq!(json["baseline"][0]["before"], "never");
         assert_eq!(print::undocumented(&json), [""; 0]);
+    }
+
+    #[test]
+    fn what_apply_leaves_is_said_with_a_remedy() {
+        let mut settings = settings();
+        assert!(!applied(&settings).contains("left"));
+        settings[0].left = true;
+        let set = report(&settings, State::Set, applied(&settings));
+        let out = shown(&set);
+        assert!(
+            out.contains("\nleft    enabled           never    always  because\n"),
+            "{out}"
+        );
+        let closing = "nothing was changed\n1 left as it is: changed by hand since `apply`; to have \
+                       it set, `mthp_ext settings undo`, then `mthp_ext settings apply`\n";
+        assert!(out.ends_with(closing), "{out}");
+        let json = serde_json::to_value(&set).unwrap();
+        assert_eq!(json["baseline"][0]["state"], "left");
+        assert_eq!(json["baseline"][0]["before"], serde_json::Value::Null);
+        // Another one is set all the same, and counted alone.
+        settings[1].fits = false;
+        assert!(applied(&settings).starts_with("1 set, until"));
     }
 
     #[test]

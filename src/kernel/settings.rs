@@ -6,6 +6,7 @@
 //! in sysfs end with the boot, and so does /run: a file that outlived them would put back values
 //! of another boot.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -53,8 +54,17 @@ pub struct Setting {
     pub wanted: String,
     /// It does as it is.
     pub fits: bool,
+    /// It does not, as somebody has changed it since the last `apply`: it is theirs.
+    pub left: bool,
     /// What it is good for.
     pub why: &'static str,
+}
+
+impl Setting {
+    /// Does `apply` set it?
+    pub fn is_to_be_set(&self) -> bool {
+        !self.fits && !self.left
+    }
 }
 
 /// What became of vm.min_free_kbytes, in KiB.
@@ -98,6 +108,31 @@ struct Saved {
     boot: String,
     settings: Vec<SavedSetting>,
     min_free_kbytes: Option<SavedMinFree>,
+    /// Each setting at the end of the last `apply`, set by it or not: with another value it is
+    /// somebody else's.  One that was cut short adds none, so that the next one sets the rest.
+    #[serde(default)]
+    seen: BTreeMap<String, String>,
+}
+
+impl Saved {
+    /// Has somebody changed it since the last `apply`?
+    fn is_changed(&self, file: &str, now: &str) -> bool {
+        self.seen.get(file).is_some_and(|seen| seen != now)
+    }
+
+    /// Of settings that are set.
+    fn see(&mut self, settings: &[Setting]) {
+        // Those that are left keep the value by which they were seen to be changed.
+        for setting in settings.iter().filter(|setting| !setting.left) {
+            let now = match setting.fits {
+                true => setting.now.as_ref(),
+                false => Some(&setting.wanted),
+            };
+            if let Some(now) = now {
+                self.seen.insert(setting.file.clone(), now.clone());
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,15 +211,21 @@ impl Place {
             });
         }
         let pages = self.pages()?;
+        // Root's alone.  Where it cannot be read, `apply` says so and sets nothing.
+        let saved = self.load().ok().flatten();
         let mut found = Vec::new();
         for wanted in &BASELINE {
             let files = thp::files(&self.thp, wanted);
             for file in files.context(|| format!("reading {}", self.thp.display()))? {
                 let now = read(&self.thp.join(&file))?;
                 let fits = |now: &String| wanted.value.fits(now, pages);
+                let fits = now.as_ref().is_none_or(fits);
+                let changed = saved.as_ref().zip(now.as_ref());
+                let changed = changed.is_some_and(|(saved, now)| saved.is_changed(&file, now));
                 found.push(Setting {
                     file,
-                    fits: now.as_ref().is_none_or(fits),
+                    fits,
+                    left: !fits && changed,
                     now,
                     wanted: wanted.value.set(pages),
                     why: wanted.why,
@@ -215,13 +256,19 @@ impl Place {
         Ok(boot.trim().to_owned())
     }
 
-    /// Sets those of `settings` that do not fit.  Returns what became of vm.min_free_kbytes, if
+    /// Sets those of `settings` that do not fit, but for what somebody has changed since the last
+    /// `apply`: a service may run it at each start.  Returns what became of vm.min_free_kbytes, if
     /// anything.
     ///
     /// # Errors
     /// [`Error::SettingsNotWritable`], or another one of the system; then all is as before.
     pub fn apply(&self, settings: &[Setting]) -> Result<Option<MinFree>> {
-        if settings.iter().all(|setting| setting.fits) {
+        if !settings.iter().any(Setting::is_to_be_set) {
+            if let Err(e) = self.keep_seen(settings) {
+                eprintln!(
+                    "mthp_ext: the next `settings apply` may set what is changed by hand until then: {e}"
+                );
+            }
             return Ok(None);
         }
         let _lock = self.lock()?;
@@ -242,11 +289,38 @@ impl Place {
         let now = self.min_free().ok().flatten();
         if let Some(min_free) = &mut saved.min_free_kbytes {
             min_free.after = now;
-            // Without it `undo` takes any other value than the former one for the kernel's.
-            let _ = self.store(&saved);
         }
+        saved.see(settings);
+        // Without it `undo` takes any other value than the former one for the kernel's, and the
+        // next `apply` sets what somebody changes in between.
+        let _ = self.store(&saved);
         let changed = before.zip(now).filter(|(before, now)| before != now);
         Ok(changed.map(|(before, now)| MinFree { before, now }))
+    }
+
+    /// Keeps how the settings are where none is to be set.
+    fn keep_seen(&self, settings: &[Setting]) -> Result<()> {
+        let _lock = self.lock()?;
+        let former = self.load()?;
+        let mut saved = match &former {
+            Some(former) => former.clone(),
+            None => self.nothing_saved()?,
+        };
+        saved.see(settings);
+        if former.as_ref() == Some(&saved) {
+            return Ok(());
+        }
+        self.store(&saved)
+    }
+
+    fn nothing_saved(&self) -> Result<Saved> {
+        Ok(Saved {
+            version: VERSION,
+            boot: self.boot()?,
+            settings: Vec::new(),
+            min_free_kbytes: None,
+            seen: BTreeMap::new(),
+        })
     }
 
     /// Keeps what is, before it is changed.  What an earlier `apply` has kept of a setting is
@@ -259,14 +333,9 @@ impl Place {
     ) -> Result<Saved> {
         let mut saved = match former {
             Some(former) => former,
-            None => Saved {
-                version: VERSION,
-                boot: self.boot()?,
-                settings: Vec::new(),
-                min_free_kbytes: None,
-            },
+            None => self.nothing_saved()?,
         };
-        for setting in settings.iter().filter(|setting| !setting.fits) {
+        for setting in settings.iter().filter(|setting| setting.is_to_be_set()) {
             let Some(now) = &setting.now else { continue };
             let kept = saved.settings.iter_mut().find(|s| s.file == setting.file);
             match kept {
@@ -290,7 +359,7 @@ impl Place {
     }
 
     fn set(&self, settings: &[Setting]) -> Result<()> {
-        for setting in settings.iter().filter(|setting| !setting.fits) {
+        for setting in settings.iter().filter(|setting| setting.is_to_be_set()) {
             write(&self.thp.join(&setting.file), &setting.wanted)?;
         }
         Ok(())
@@ -298,7 +367,8 @@ impl Place {
 
     /// The reverse, after an error.
     fn unset(&self, settings: &[Setting], min_free: Option<u64>) -> Result<()> {
-        for setting in settings.iter().rev().filter(|setting| !setting.fits) {
+        let set = settings.iter().filter(|setting| setting.is_to_be_set());
+        for setting in set.rev() {
             let file = self.thp.join(&setting.file);
             match &setting.now {
                 // Not the one that was refused, nor those behind it.
@@ -327,6 +397,11 @@ impl Place {
         let Some(saved) = self.load()? else {
             return Ok(None);
         };
+        if saved.settings.is_empty() {
+            // `apply` found nothing to set.
+            self.forget()?;
+            return Ok(None);
+        }
         // Before anything is put back: what cannot be read now would be given up in the end.
         let min_free = self.min_free()?;
         let mut undone = Vec::new();
@@ -578,13 +653,100 @@ mod tests {
     fn applied_twice_the_first_values_are_those_of_before() {
         let fake = Fake::new();
         fake.apply().unwrap();
-        fake.write("enabled", "never");
+        // One that was not there, so that the second one sets something.
+        let size = "hugepages-32kB/enabled";
+        fs::create_dir(fake.place.thp.join("hugepages-32kB")).unwrap();
+        fake.write(size, "never");
         fake.min_free(3000);
         fake.apply().unwrap();
         fake.is_applied();
+        assert_eq!(fake.value(size), "inherit");
         fake.apply().unwrap();
         fake.undo();
         fake.is_as_booted();
+        assert_eq!(fake.value(size), "never");
+    }
+
+    #[test]
+    fn what_was_changed_since_is_left_by_the_next_apply() {
+        // Set by `apply`, back to what it was before, and one that `apply` found as wanted.
+        let by_hand = [
+            ("enabled", "never", "always"),
+            ("defrag", "always", "madvise"),
+            ("hugepages-2048kB/enabled", "never", "inherit"),
+        ];
+        let fake = Fake::new();
+        fake.apply().unwrap();
+        for (file, value, _) in by_hand {
+            fake.write(file, value);
+        }
+        for _ in 0..2 {
+            let settings = fake.place.settings().unwrap();
+            let left = settings.iter().filter(|setting| setting.left);
+            assert_eq!(left.count(), by_hand.len());
+            assert!(!settings.iter().any(Setting::is_to_be_set));
+            fake.apply().unwrap();
+            for (file, value, _) in by_hand {
+                assert_eq!(fake.value(file), value, "{file}");
+            }
+        }
+        // Beside one that is set, too.
+        fs::create_dir(fake.place.thp.join("hugepages-32kB")).unwrap();
+        fake.write("hugepages-32kB/enabled", "never");
+        fake.apply().unwrap();
+        assert_eq!(fake.value("hugepages-32kB/enabled"), "inherit");
+        assert_eq!(fake.value("enabled"), "never");
+        // `undo` ends that, and what it then finds is what was before.
+        assert!(fake.undo().contains(&("enabled".to_owned(), Fate::Left)));
+        fake.apply().unwrap();
+        for (file, _, wanted) in by_hand {
+            assert_eq!(fake.value(file), wanted, "{file}");
+        }
+        fake.undo();
+        for (file, value, _) in by_hand {
+            assert_eq!(fake.value(file), value, "{file}");
+        }
+    }
+
+    #[test]
+    fn what_was_as_wanted_and_is_changed_is_left_as_well() {
+        let fake = Fake::new();
+        fake.apply().unwrap();
+        fs::remove_file(fake.place.file()).unwrap();
+        fake.apply().unwrap();
+        fake.write("enabled", "never");
+        fake.apply().unwrap();
+        assert_eq!(fake.value("enabled"), "never");
+        // As wanted again, it can be changed again.
+        fake.write("enabled", "always");
+        fake.apply().unwrap();
+        fake.write("enabled", "madvise");
+        fake.apply().unwrap();
+        assert_eq!(fake.value("enabled"), "madvise");
+        // Nothing was set.
+        assert_eq!(fake.place.undo().unwrap(), None);
+        assert!(!fake.place.file().exists());
+        fake.apply().unwrap();
+        assert_eq!(fake.undo(), [("enabled".to_owned(), Fate::PutBack)]);
+    }
+
+    /// What it has not set is not taken for changed by hand.
+    #[test]
+    fn one_that_was_cut_short_is_finished_by_the_next() {
+        for written in 0..=CHANGED.len() {
+            let fake = Fake::new();
+            let settings = fake.place.settings().unwrap();
+            fs::create_dir(&fake.place.saved).unwrap();
+            let min_free = fake.place.min_free().unwrap();
+            fake.place.save(None, &settings, min_free).unwrap();
+            for (file, _, set) in &CHANGED[..written] {
+                fake.write(file, set);
+            }
+            fake.apply().unwrap();
+            fake.is_applied();
+            fake.undo();
+            fake.is_as_booted();
+        }
     }
 
     #[test]
