@@ -41,6 +41,7 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 SEC("syscall")
 int mthp_explain(struct mthp_explained *e)
 {
+	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
 	struct cgroup *cgrp;
 	int reason;
@@ -57,7 +58,8 @@ int mthp_explain(struct mthp_explained *e)
 	for (reason = BPF_MTHP_FAULT; state && reason < MTHP_NR_REASONS; reason++)
 		if (e->now.decided[reason].orders == state->reported[reason])
 			e->since_ns[reason] = state->changed_ns[reason] ?: state->met_ns;
-	if (mthp_is_stale())
+	t = state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp);
+	if (mthp_has(t, MTHP_RULE(PRESSURE)) && mthp_is_stale())
 		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			e->now.decided[reason].orders = MTHP_ALL_ORDERS;
 			e->now.decided[reason].rule = MTHP_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The heartbeat of a policy that outlives its daemon.  Verdicts of pressure age without scans,
- * so that such a policy passes everything once the last scan is too long ago.
+ * The heartbeat of programs that outlive their daemon.  Verdicts of pressure age without scans,
+ * so that a policy with that rule passes everything once the last scan is too long ago.
  */
 #ifndef MTHP_HEARTBEAT_BPF_H
 #define MTHP_HEARTBEAT_BPF_H
@@ -15,6 +15,7 @@ const volatile __u64 mthp_stale_after SEC(".rodata.kept") = 0;
 /* When the last whole scan ended, CLOCK_MONOTONIC; 0: none has. */
 volatile __u64 mthp_scanned SEC(".data.scanned") = 0;
 
+/* Is what scans have found too old?  Only pressure cannot do without. */
 static __always_inline int mthp_is_stale(void)
 {
 	if (!mthp_stale_after)

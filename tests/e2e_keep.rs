@@ -182,6 +182,7 @@ fn a_signal_keeps_it_and_says_so() {
     assert_eq!(ext.wait(), Some(0));
     let last = ext.expect("kept", |l| l["event"] == "kept");
     assert_eq!(last["signal"], "SIGTERM", "{last}");
+    assert_eq!(last["handed"], false, "{last}");
     assert!(bound(&group));
     let text = String::from_utf8(output(&["status"]).stdout).unwrap();
     assert!(text.contains("\n  kept when its daemon ends\n"), "{text}");
@@ -209,7 +210,10 @@ fn without_scans_it_narrows_for_a_time_and_then_nothing() {
         "{line}"
     );
     let text = String::from_utf8(output(&["status"]).stdout).unwrap();
-    assert!(text.contains("over 5s: it passes everything"), "{text}");
+    assert!(
+        text.contains("over 5s: what has the rule pressure passes everything"),
+        "{text}"
+    );
     // The next one brings it back to life.
     let next = Ext::run(&group, &SCANNED);
     assert!(bound(&group));
@@ -231,6 +235,30 @@ fn a_daemon_that_is_stopped_brings_it_back_to_life() {
     ext.signal(Signal::SIGCONT);
     eventually("it scans again", || bound(&group));
     drop(ext);
+    goes();
+}
+
+/// With a configuration the programs have all rules, and so a heartbeat: a policy that needs none
+/// of what scans say goes on without it.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_no_scan_decides_does_not_age() {
+    world();
+    let group = Group::new("ageless");
+    let (tiny, pressed) = (group.child("tiny"), group.child("pressed"));
+    let of_pressed = "[policies.pressed]\nbase = 'default'\ncap = '4K'
+[[override]]\ncgroups = 'ageless/pressed'\npolicy = 'pressed'\n";
+    let file = OwnFile::new("config.toml", own::tiny("ageless/tiny") + of_pressed);
+    killed(Ext::run(
+        &group,
+        &[&KEEP[..], &["--config", file.path()]].concat(),
+    ));
+    assert!(bound(&tiny) && bound(&pressed));
+    // 16 windows.
+    std::thread::sleep(Duration::from_secs(17));
+    assert!(!bound(&pressed) && bound(&tiny));
+    assert_eq!(status_of(&pressed)["why"], "none");
+    assert_eq!(status_of(&tiny)["why"], "cap");
     goes();
 }
 
@@ -407,7 +435,12 @@ fn one_that_runs_is_neither_taken_over_nor_detached() {
             "{message}"
         );
     }
-    for args in [&["detach"][..], &["detach", "--root", path]] {
+    let name = group.name();
+    for args in [
+        &["detach"][..],
+        &["detach", "--root", path],
+        &["detach", "--root", &name],
+    ] {
         let (code, message) = fails(args);
         assert_eq!(code, 8, "{message}");
         assert!(message.contains("Stop it first"), "{message}");

@@ -2,12 +2,13 @@
 /*
  * Page cache that reclaim would drop first: below a limit it is room.  A scan learns
  * how much there is in each subtree; in between, requests read the lists of their own
- * cgroup.
+ * cgroup.  What an old scan has learnt counts as used.
  */
 #ifndef MTHP_CACHE_BPF_H
 #define MTHP_CACHE_BPF_H
 
 #include "facts/limits.bpf.h"
+#include "heartbeat.bpf.h"
 #include "state.bpf.h"
 
 /* Of the series.  It counts as of now; statistics lag behind until somebody flushes them. */
@@ -50,8 +51,8 @@ __noinline int mthp_room_of_cache(struct cgroup *cgrp __arg_trusted, struct mthp
 	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (parent) {
 		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
-		room = above && above->scanned_ns ? above->dropped_bytes :
-						     mthp_below_limits(parent);
+		room = above && above->scanned_ns && !mthp_is_stale() ? above->dropped_bytes :
+									 mthp_below_limits(parent);
 		bpf_cgroup_release(parent);
 	}
 	mthp_counters(&counters, cgrp);
@@ -75,15 +76,16 @@ __noinline int mthp_sample_cache(struct cgroup *cgrp __arg_trusted)
 {
 	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
+	__s64 beyond;
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state)
 		return 0;
+	beyond = mthp_is_stale() ? 0 : state->cache_beyond;
 	t = mthp_profile_of(cgrp, state);
 	if (mthp_key_bytes(mthp_limit_that_binds(cgrp, 0, t), t) == MTHP_NO_LIMIT)
 		return 0;
-	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp), state->cache_beyond),
-			   mthp_below_limits(cgrp));
+	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp), beyond), mthp_below_limits(cgrp));
 	return 0;
 }
 

@@ -49,7 +49,7 @@ pub struct Attached {
 pub struct Heartbeat {
     /// Nanoseconds since the last whole scan.
     pub age_ns: u64,
-    /// Above this the policy passes everything.
+    /// Above this what has the rule pressure passes everything.
     pub oldest_ns: u64,
 }
 

@@ -49,11 +49,11 @@ pub struct PolicyLine {
 /// The scans of a policy that may be without its daemon.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Beat {
-    /// False: it passes everything.
+    /// False: what has the rule pressure passes everything.
     beats: bool,
     /// Since the last scan.
     age_ms: u64,
-    /// Above this it passes everything.
+    /// Above this what has the rule pressure passes everything.
     oldest_ms: u64,
 }
 
@@ -129,7 +129,7 @@ impl PolicyLine {
                 [beat.age_ms, beat.oldest_ms].map(|ms| show_duration(ms * 1_000_000));
             match beat.beats {
                 true => format!("; last scan {age} ago"),
-                false => format!("; no scan for {age}, over {oldest}: it passes everything"),
+                false => format!("; no scan for {age}, over {oldest}: what has the rule pressure passes everything"),
             }
         });
         self.pinned
