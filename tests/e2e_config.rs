@@ -220,6 +220,21 @@ fn who_asks_for_a_reload_hears_what_came_of_it() {
     assert!(code == 2 && said.contains("no configuration"), "{said}");
     file.write(OPEN);
     assert_eq!(asked(&["--root", &path_of(&root)]).0, 0);
+    // By the word that `status` has for it, as the message says.
+    let named: Vec<String> = status()["policies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["root"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(named.len(), 2, "{named:?}");
+    for word in &named {
+        let (code, said) = asked(&["--root", word]);
+        let wanted = if *word == other.name() { 2 } else { 0 };
+        assert_eq!(code, wanted, "{word}: {said}");
+    }
+    let (code, said) = asked(&["--root", "/"]);
+    assert_eq!(code, 17, "nobody runs on the whole host: {said}");
     // Or its process, as the unit does.
     let (code, said) = asked(&["--pid", &ext.pid().to_string()]);
     assert!(code == 0 && said.contains(" in force: "), "{said}");

@@ -370,9 +370,16 @@ fn a_clock_that_jumps_changes_nothing() {
         let answer = status();
         assert_eq!(answer["policies"].as_array().unwrap().len(), 1, "{answer}");
     }
-    drop(wall);
     ext.signal(Signal::SIGTERM);
     assert_eq!(ext.wait(), Some(0));
+    // What is reported from then on has the new time of day, and its place.
+    let out = command(&["events", "--json"]).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(last["event"], "detached", "{last}");
+    let at = Duration::from_millis(last["unix_ms"].as_u64().unwrap());
+    assert!((far - 20 * YEAR..far).contains(&at), "{last}");
+    drop(wall);
 }
 
 /// A file system of a few pages.  Dropped: unmounted.

@@ -38,6 +38,11 @@ fn a_dry_run_narrows_nothing_and_counts_it() {
     assert_eq!(policy["dry_run"], true, "{policy}");
     let found = &advised()["dry_runs"][0]["cgroups"][0];
     assert_eq!(found["cgroup"], group.name(), "{found}");
+    // The word that the advice has for --root.
+    let word = found["cgroup"].as_str().unwrap();
+    let (code, message) = fails(&["run", "--root", word]);
+    assert_eq!(code, 8, "{message}");
+    assert!(message.contains(group.path.to_str().unwrap()), "{message}");
     // Each of 8 folios of 2 MiB would have been one of 64 KiB.
     let count = found["narrowed"]["fault"].as_u64().unwrap();
     assert!(count >= 8, "{found}");

@@ -25,6 +25,10 @@ fn a_path_that_is_no_cgroup_is_refused() {
         "/nowhere/at/all",
         "/sys/fs/cgroup/cgroup.procs",
         "/dev/null",
+        "no-such-unit",
+        "/nowhere/..",
+        // Not the whole host.
+        ".",
     ] {
         let (code, message) = fails(&["run", "--root", path]);
         assert_eq!(code, 3, "{path}: {message}");

@@ -145,7 +145,7 @@ fn pressure_switched_off_ends_it() {
     group.set("cgroup.pressure", "0");
     assert_eq!(ext.wait(), Some(6));
     let last = ext.expect("detached", |l| l["event"] == "detached");
-    assert_eq!(last["why"], "error");
+    assert_eq!(last["why"], "psi-off", "{last}");
     assert_eq!(attached(), 0);
 }
 
@@ -206,6 +206,8 @@ fn who_needs_the_pressure_that_is_switched_off_is_named() {
     let mut ext = Ext::run(&group, &["--config", file.path()]);
     group.set("cgroup.pressure", "0");
     assert_eq!(ext.wait(), Some(6));
+    let last = ext.expect("detached", |l| l["event"] == "detached");
+    assert_eq!(last["why"], "psi-off", "{last}");
     assert!(
         ext.errors().contains("policy `default`"),
         "{}",
@@ -394,7 +396,7 @@ fn a_link_that_somebody_detaches_is_no_removal() {
         detach(u32::try_from(id).unwrap());
         assert_eq!(ext.wait(), Some(21), "{policy}");
         let last = ext.expect("detached", |l| l["event"] == "detached");
-        assert_eq!(last["why"], "error", "{last}");
+        assert_eq!(last["why"], "link-detached", "{last}");
         let said = ext.errors();
         assert!(said.contains("Somebody detached its link"), "{said}");
         assert!(said.contains(group.path.to_str().unwrap()), "{said}");

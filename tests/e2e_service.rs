@@ -399,10 +399,10 @@ fn what_the_manager_holds_goes_on_and_ends_with_it() {
     service.signal(Signal::SIGTERM);
     let (out, said, code) = service.end();
     assert_eq!((code, said.as_str()), (Some(0), ""), "{out}");
-    let handed = "of /handed is handed to the service manager (SIGTERM)";
+    let handed = "of /handed is with the service manager (SIGTERM): a restart goes on with it, a stop ends it";
     assert!(out.contains(handed), "{out}");
     let last = manager.during(Duration::from_millis(200));
-    let stays = "STOPPING=1\nSTATUS=ending; the policy is handed to the service manager\n";
+    let stays = "STOPPING=1\nSTATUS=ending; a restart goes on with the policy, a stop ends it\n";
     assert!(last.iter().any(|one| one == stays), "{last:?}");
     assert!(bound(&group));
     drop(held);

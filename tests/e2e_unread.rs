@@ -76,6 +76,10 @@ const UNREAD: &[(&[&str], &str, i32)] = &[
     (RUN, "/run/mthp_ext/events/*", 0),
     (&["events"], "/run/mthp_ext/events", 1),
     (&["events"], "/run/mthp_ext/events/*", 1),
+    // Its zone: the time is UTC's then, and says so.
+    (&["events"], "/etc/localtime", 0),
+    (&["events"], "/etc/timezone", 0),
+    (&["events"], "/etc/config/system", 0),
     (RUN, "/sys/fs/bpf", 0),
     // Pins that are of no use stay.
     (RUN, "/sys/fs/bpf/mthp_ext", 0),
@@ -135,6 +139,8 @@ const UNREAD: &[(&[&str], &str, i32)] = &[
     // It is written, and a daemon finds it by itself.
     (&["set", "unset"], "/run/mthp_ext", 0),
     (&["settings show"], "/proc/sys/vm/min_free_kbytes", 18),
+    // Then it is not known what somebody has changed since; `apply` sets nothing.
+    (&["settings show"], "/run/mthp_ext-settings/saved.json", 18),
     (SETS, "/proc/sys/vm/min_free_kbytes", 1),
     (SETS, "/proc/sys/kernel/random/boot_id", 1),
     (SETS, "/run/mthp_ext-settings", 4),

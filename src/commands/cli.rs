@@ -89,7 +89,8 @@ pub enum Command {
     Top(TopArgs),
     /// Print what the daemons have reported: decisions with their reasons, configurations, starts and ends
     ///
-    /// The lines are those of `run`, which keeps the newest of them in /run/mthp_ext/events.
+    /// The lines are those of `run`, which keeps the newest of them in /run/mthp_ext/events; in text they begin with
+    /// the time of day in place of seconds since boot.
     #[command(after_help = EXIT_CODES)]
     Events(EventsArgs),
     /// Say what two nodes, or two days of one, do otherwise, beyond noise: of two files with answers of
@@ -142,7 +143,8 @@ pub enum SettingsCommand {
     /// Show each setting, what a policy needs, and why; changes nothing
     #[command(after_help = EXIT_CODES)]
     Show(OutputArgs),
-    /// Set those that differ, and save what was before
+    /// Set those that differ, and save what was before; leave alone what was changed by hand since
+    /// the last `apply`
     #[command(after_help = EXIT_CODES)]
     Apply(ApplyArgs),
     /// Put back what was before the first `apply`; leave alone what was changed by hand since
@@ -356,8 +358,8 @@ pub struct SchemaArgs {
 /// Options of `detach`.
 #[derive(Debug, Args)]
 pub struct DetachArgs {
-    /// Only that of this cgroup; without it, all
-    #[arg(long, value_name = "PATH")]
+    /// Only that of this cgroup: its path as `status` shows it, or its directory; without it, all
+    #[arg(long, value_name = "CGROUP")]
     pub root: Option<PathBuf>,
 
     /// Print one JSON object instead of text
@@ -368,8 +370,9 @@ pub struct DetachArgs {
 /// Options of `reload`.
 #[derive(Debug, Args)]
 pub struct ReloadArgs {
-    /// The --root of the daemon; without it, the only one there is
-    #[arg(long, value_name = "PATH")]
+    /// The --root of the daemon: its path as `status` shows it, or its directory; without it, the
+    /// only one there is
+    #[arg(long, value_name = "CGROUP")]
     pub root: Option<PathBuf>,
 
     /// The process of the daemon, whatever its --root: ExecReload= names it ($MAINPID)
@@ -384,8 +387,9 @@ pub struct ReloadArgs {
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
-    /// Cgroup to attach to; the policy covers it and all its descendants, also later ones
-    #[arg(long, value_name = "PATH", default_value = "/sys/fs/cgroup")]
+    /// Cgroup to attach to: its directory, or its path as `status` shows it; the policy covers it
+    /// and all its descendants, also later ones
+    #[arg(long, value_name = "CGROUP", default_value = "/sys/fs/cgroup")]
     pub root: PathBuf,
 
     /// The policy; without it that of [`DEFAULT`].

@@ -832,15 +832,30 @@ policy = 'database'
     }
 
     #[test]
-    fn more_policies_than_there_are_places_are_refused() {
+    fn more_policies_than_there_are_places_are_left_out() {
         let one = |i| format!("[[override]]\ncgroups = 'g{i}'\ncap = '64K'\nroom-factor = {i}\n");
         let text = |n| (1..=n).map(one).collect::<String>();
         assert_eq!(Files::new(&text(63), &[]).mistakes(), [""; 0]);
-        let said = Files::new(&text(64), &[]).mistakes();
-        assert!(
-            said[0].starts_with("config.toml:253: ") && said[0].contains("64 at a time"),
-            "{said:?}"
-        );
+        // Those that come last; one of a policy that has its place is none of them.
+        let again = "[[override]]\ncgroups = 'again'\ncap = '64K'\nroom-factor = 1\n";
+        let first = "[[override]]\ncgroups = 'g*'\ncap = '64K'\nroom-factor = 1\n";
+        let files = Files::new(&[first, &text(65), again].concat(), &[]);
+        let (plan, problems) = files.plan().unwrap();
+        let said = files.mistakes();
+        assert_eq!(said.len(), 2, "{said:?}");
+        for (said, place) in said.iter().zip(["config.toml:257: ", "config.toml:261: "]) {
+            assert!(
+                said.starts_with(place) && said.contains("64 at a time"),
+                "{said}"
+            );
+        }
+        assert!(problems.iter().all(|one| one.spoils == Spoils::Override));
+        assert_eq!(plan.overrides.len(), 65);
+        // The next best match, or the root's.
+        for (path, index) in [("g63", 63), ("g64", 0), ("again", 64)] {
+            assert_eq!(plan.index_of(path), Some(index), "{path}");
+        }
+        assert_eq!(plan.index_of("other"), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::cli::DetachArgs;
 use crate::errors::Result;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::kept::Place;
+use crate::kernel::named;
 use crate::output::print;
 
 /// The whole answer.
@@ -53,7 +54,7 @@ pub fn main(args: &DetachArgs) -> Result<()> {
     let mount = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT))?.mount;
     let names = Names::new(&mount);
     let places = match &args.root {
-        Some(root) => Place::left(&Cgroup::open(root)?)
+        Some(root) => Place::left(&named::root(root)?)
             .transpose()
             .into_iter()
             .collect(),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::cli::EventsArgs;
@@ -76,7 +77,7 @@ fn place(id: u64) -> io::Result<Writer> {
 #[derive(Debug)]
 struct Event {
     t_ms: u64,
-    unix_ms: u64,
+    at: DateTime<Utc>,
     /// No less than that of the one before: an event of the kernel may be older than what was
     /// reported when it was read, and keeps its place.
     order_ms: u64,
@@ -95,7 +96,7 @@ impl Event {
         let t_ms = value["t_ms"].as_u64()?;
         Some(Event {
             t_ms,
-            unix_ms: value["unix_ms"].as_u64()?,
+            at: DateTime::from_timestamp_millis(value["unix_ms"].as_i64()?)?,
             order_ms: t_ms,
             number: value["number"].as_u64()?,
             text: value["text"].as_str()?.to_owned(),
@@ -190,7 +191,7 @@ fn print(found: &[Event], from_ms: u64, json: bool, out: &mut impl Write) -> io:
     for event in found.iter().filter(|event| event.t_ms >= from_ms) {
         match json {
             true => writeln!(out, "{}", event.json)?,
-            false => writeln!(out, "{}", log::dated(event.unix_ms, &event.text))?,
+            false => writeln!(out, "{}", log::dated(event.at, &event.text))?,
         }
     }
     out.flush()
@@ -268,10 +269,16 @@ mod tests {
             print(&found, from_ms, json, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let words = [(1, "n1"), (2, "n1"), (3, "n2")]
-            .map(|(s, text)| log::dated(1_795_000_000_000 + s * 1000, text) + "\n");
-        assert_eq!((text(0, false), missing), (words.concat(), 0));
-        assert_eq!(text(2500, false), words[2]);
+        let words = |from_ms| {
+            let text = text(from_ms, false);
+            let words = text.lines().filter_map(|line| line.split(' ').nth(2));
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (words(0), missing),
+            (["n1", "n1", "n2"].map(str::to_owned).into(), 0)
+        );
+        assert_eq!(words(2500), ["n2"]);
         assert_eq!(text(2500, true), line(3000, 2));
         // Only what is new, and what one daemon has reported stays in its order.
         two.add(&line(4000, 2)).unwrap();

@@ -20,6 +20,7 @@ use super::cli::ReloadArgs;
 use super::exporter;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::cgroup::Cgroup;
+use crate::kernel::named;
 use crate::model::shown;
 use crate::output::print;
 
@@ -157,7 +158,7 @@ impl Drop for Requests {
 /// The daemon of one cgroup, of one process, or the only one there is.
 fn connect(args: &ReloadArgs) -> Result<UnixStream> {
     if let Some(root) = &args.root {
-        let root = Cgroup::open(root)?;
+        let root = named::root(root)?;
         return UnixStream::connect(path_of(root.id)).map_err(|e| nobody(&root.path, e));
     }
     let directory = Path::new(DIRECTORY);

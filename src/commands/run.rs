@@ -32,6 +32,7 @@ use crate::kernel::cgroup::{Cgroup, Names};
 use crate::kernel::clock::now_ms;
 use crate::kernel::handed::Left;
 use crate::kernel::load::{Assigns, Loaded};
+use crate::kernel::named;
 use crate::kernel::process;
 use crate::kernel::programs::Programs;
 use crate::kernel::psi::{self, Trigger};
@@ -172,7 +173,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
         );
     }
     let title = what.policy.clone().unwrap_or_else(|| what.to_string());
-    let root = Cgroup::open(&args.root)?;
+    let root = named::root(&args.root)?;
     let names = Rc::new(Names::new(&root.mount));
     let carrier = Carrier::probe()?;
     carrier.require_hook()?;
@@ -364,7 +365,7 @@ pub fn main(args: &RunArgs) -> Result<()> {
     manager.stopping(match (stays, hand_over) {
         (false, _) => "detaching",
         (true, false) => "ending; the policy stays attached",
-        (true, true) => "ending; the policy is handed to the service manager",
+        (true, true) => "ending; a restart goes on with the policy, a stop ends it",
     });
     if let (true, Ok(Ended::By(signal))) = (stays, &end) {
         return print(&Line::Kept {
@@ -382,7 +383,14 @@ pub fn main(args: &RunArgs) -> Result<()> {
             let error = Error::RootRemoved { path: root.path };
             (End::RootRemoved, None, Err(error))
         }
-        Err(error) => (End::Error, None, Err(error)),
+        Err(error) => {
+            let why = match error {
+                Error::Detached { .. } => End::LinkDetached,
+                Error::NoPsi { .. } => End::PsiOff,
+                _ => End::Error,
+            };
+            (why, None, Err(error))
+        }
     };
     let printed = print(&Line::Detached {
         t_ms: now_ms(),

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::cgroup::{self, Cgroup};
 use crate::errors::{Error, Result};
@@ -18,6 +18,27 @@ use crate::model::shown::shown;
 pub fn named(word: &OsStr) -> Result<Cgroup> {
     let mount = Cgroup::open(Path::new(cgroup::DEFAULT_MOUNT))?.mount;
     Cgroup::open(&path_of(&mount, word)?)
+}
+
+/// The cgroup of a `--root`: a directory of any cgroup v2 hierarchy comes first, so that a path of
+/// the file system means what it says; else its path as `status` shows it.  No name of a unit: who
+/// has a subtree of his own may give a cgroup in it any name.
+///
+/// # Errors
+/// [`Error::NotCgroup2`] for what is neither.
+pub fn root(given: &Path) -> Result<Cgroup> {
+    let not = match Cgroup::open(given) {
+        Err(not @ Error::NotCgroup2 { .. }) => not,
+        other => return other,
+    };
+    // Neither `.` nor `/db/..` is the whole host.
+    if !given.is_absolute() || given.components().any(|part| part == Component::ParentDir) {
+        return Err(not);
+    }
+    match named(given.as_os_str()) {
+        Err(Error::NotCgroup2 { .. } | Error::NoCgroup2 { .. }) => Err(not),
+        other => other,
+    }
 }
 
 /// Its directory.
@@ -115,6 +136,18 @@ mod tests {
     #[test]
     fn a_directory_elsewhere_is_taken_as_it_is() {
         assert_eq!(found("/proc").unwrap(), "/proc");
+    }
+
+    /// Whatever is mounted here.
+    #[test]
+    fn a_root_that_is_no_cgroup_is_refused_as_it_was_given() {
+        for path in ["/proc", "/none/such", "/none/..", "none/such", "none", "."] {
+            let error = root(Path::new(path)).unwrap_err();
+            let text = error.to_string();
+            let place = format!("{path}: not a cgroup v2 directory ");
+            assert!(text.starts_with(&place), "{text}");
+            assert_eq!(error.code(), 3);
+        }
     }
 
     #[test]

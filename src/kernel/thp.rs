@@ -117,11 +117,7 @@ impl Thp {
         let sizes = fs::read_dir(dir).into_iter().flatten().flatten();
         let on = |word: Option<String>| word.is_some_and(|w| w != "never" && w != "inherit");
         let own = sizes
-            .filter(|size| {
-                size.file_name()
-                    .as_encoded_bytes()
-                    .starts_with(b"hugepages-")
-            })
+            .filter(|size| kib_of(&size.file_name()).is_some())
             .any(|size| on(choice(&size.path().join("enabled"))));
         Thp {
             off: unread.is_none() && !own && !on(enabled.clone()),

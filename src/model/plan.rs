@@ -231,24 +231,22 @@ pub fn plan(
     let (mut builder, mut of_pattern) = (GlobSetBuilder::new(), Vec::new());
     for one in config.overrides.iter().filter(|one| !one.broken) {
         match planned(config, one, (&root, &tunables), "override", find, sizes) {
-            Ok(made) => {
-                if places.add(&[made.tunables]).is_none() {
-                    problems.push(Problem {
-                        place: one.place.clone(),
-                        what: format!(
-                            "with this override it takes more policies than there are places \
-                             ({PROFILES} at a time): use fewer different ones"
-                        ),
-                        spoils: Spoils::All,
-                    });
-                    return Err(problems);
-                }
+            Ok(made) if places.add(&[made.tunables]).is_some() => {
                 for pattern in &one.patterns {
                     builder.add(pattern.clone());
                     of_pattern.push(overrides.len());
                 }
                 overrides.push(made);
             }
+            // Those that come later may still have a policy that has its place.
+            Ok(_) => problems.push(Problem {
+                place: one.place.clone(),
+                what: format!(
+                    "there is no place for another policy ({PROFILES} at a time, which the root \
+                     and the overrides before this one have): use fewer different ones"
+                ),
+                spoils: Spoils::Override,
+            }),
             Err(problem) => problems.push(problem),
         }
     }

@@ -235,7 +235,7 @@ impl Findings {
             ));
         } else if let Some(first) = self.narrowed().next() {
             steps.push(format!(
-                "start the policy where it would do the most, without --dry-run and with --root: {}",
+                "start the policy where it would do the most, without --dry-run and with --root {}",
                 first.cgroup
             ));
             steps.push(
@@ -368,7 +368,7 @@ mod tests {
                  which nothing here counts: 2 cgroups",
                 "expect: no difference: 1 cgroup",
                 "do: start the policy where it would do the most, without --dry-run and with \
-                 --root: /db",
+                 --root /db",
                 "do: compare rate, p99 and swap traffic of that cgroup for a day \
                  (docs/operations.md)",
             ]

@@ -4,13 +4,14 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, Local};
+use chrono::{DateTime, Local, Utc};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{self, Level};
+use crate::kernel::clock::now_ms;
 use crate::model::abi::{Event, NO_LIMIT, Tunables};
 use crate::model::config::{Ending, ON_EXIT};
 use crate::model::orders::Sizes;
@@ -48,7 +49,6 @@ pub enum Line {
         /// Name of the signal that ended it.
         signal: &'static str,
         /// The service manager has it, not a pin.
-        #[serde(skip)]
         handed: bool,
     },
     /// A configuration was read: it is in force, or the former one stays.
@@ -135,7 +135,11 @@ pub enum End {
     Signal,
     /// The cgroup was removed.
     RootRemoved,
-    /// Its message is on standard error.
+    /// Somebody detached its link.
+    LinkDetached,
+    /// PSI was switched off, which the policy needs.
+    PsiOff,
+    /// Another error, whose message is on standard error.
     Error,
 }
 
@@ -224,8 +228,8 @@ impl Line {
                 handed: true,
                 ..
             } => format!(
-                "{what} of {root} is handed to the service manager ({signal}): it stays attached as long as that \
-                 holds it, as over a restart"
+                "{what} of {root} is with the service manager ({signal}): a restart goes on with it, a stop \
+                 ends it"
             ),
             Line::Kept {
                 what, root, signal, ..
@@ -241,6 +245,8 @@ impl Line {
                 let cause = match why {
                     End::Signal => signal.unwrap_or("signal"),
                     End::RootRemoved => "the cgroup was removed",
+                    End::LinkDetached => "somebody detached its link",
+                    End::PsiOff => "PSI was switched off",
                     End::Error => "error",
                 };
                 let setting = thp.as_ref().map_or_else(String::new, |word| {
@@ -312,8 +318,11 @@ pub struct Recorded {
 /// A line as `events` reads it: that of `run --json`, with the same in words, a number that grows
 /// by one, and the time of day.
 pub fn record(line: &Line, root: &str, number: u64) -> String {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH);
-    let unix_ms = time.map_or(0, |time| time.as_millis());
+    // The clock of events is another one: how long ago it was is the same by both.
+    let ago = Duration::from_millis(now_ms().saturating_sub(line.t_ms()));
+    let time = SystemTime::now().checked_sub(ago);
+    let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let unix_ms = since.map_or(0, |since| since.as_millis());
     let of_all = serde_json::json!({
         "version": VERSION,
         "number": number,
@@ -337,11 +346,9 @@ pub fn stamped(t_ms: u64, text: &str) -> String {
 
 /// The same with the time of day, in the zone of who reads it: a decision stands beside what others
 /// have logged then.
-pub fn dated(unix_ms: u64, text: &str) -> String {
-    let utc = i64::try_from(unix_ms).ok();
-    let utc = utc.and_then(DateTime::from_timestamp_millis);
-    let at = utc.unwrap_or_default().with_timezone(&Local);
-    format!("{} {}", at.format("%F %T%.3f"), shown(text.as_bytes()))
+pub fn dated(at: DateTime<Utc>, text: &str) -> String {
+    let at = at.with_timezone(&Local).format("%F %T%.3f%:z");
+    format!("{at} {}", shown(text.as_bytes()))
 }
 
 /// Prints lines as they come, each flushed.
@@ -449,6 +456,19 @@ mod tests {
         }
     }
 
+    fn kept(handed: bool) -> Line {
+        Line::Kept {
+            t_ms: 1,
+            what: Source {
+                policy: Some("default".to_owned()),
+                ..Source::default()
+            },
+            root: "/redis".to_owned(),
+            signal: "SIGTERM",
+            handed,
+        }
+    }
+
     fn printed(line: &Line, json: bool) -> String {
         let mut out = Vec::new();
         Log::new(&mut out, json).print(line).unwrap();
@@ -499,6 +519,7 @@ mod tests {
             decision(&event(), "/redis"),
             attached(),
             detached(End::Signal, Some("SIGINT"), None),
+            kept(true),
             Line::Configured {
                 t_ms: 1,
                 in_force: true,
@@ -610,10 +631,46 @@ mod tests {
             "[    0.001] policy default detached from /redis (SIGINT); \
              transparent_hugepage/enabled applies again: always\n"
         );
-        let removed = printed(&detached(End::RootRemoved, None, None), false);
-        assert!(removed.ends_with("from /redis (the cgroup was removed)\n"));
-        let json = printed(&detached(End::RootRemoved, None, None), true);
-        assert!(json.contains("\"why\":\"root-removed\""), "{json}");
+        for (why, name, words) in [
+            (End::RootRemoved, "root-removed", "the cgroup was removed"),
+            (
+                End::LinkDetached,
+                "link-detached",
+                "somebody detached its link",
+            ),
+            (End::PsiOff, "psi-off", "PSI was switched off"),
+            (End::Error, "error", "error"),
+        ] {
+            let line = detached(why, None, None);
+            let text = printed(&line, false);
+            assert!(
+                text.ends_with(&format!("from /redis ({words})\n")),
+                "{text}"
+            );
+            let json = printed(&line, true);
+            assert!(json.contains(&format!("\"why\":\"{name}\"")), "{json}");
+        }
+    }
+
+    /// A stop ends what the service manager has: nothing promises that it stays.
+    #[test]
+    fn what_is_kept_says_what_ends_it() {
+        for (handed, words) in [
+            (
+                true,
+                "policy default of /redis is with the service manager (SIGTERM): a restart goes on \
+                 with it, a stop ends it",
+            ),
+            (
+                false,
+                "policy default stays attached to /redis (SIGTERM); mthp_ext detach ends it",
+            ),
+        ] {
+            let line = kept(handed);
+            assert_eq!(printed(&line, false), format!("[    0.001] {words}\n"));
+            let json: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
+            assert_eq!(json["handed"], handed, "{json}");
+        }
     }
 
     /// Two of the same name are told apart, and an object is not called by a policy it ignores.
