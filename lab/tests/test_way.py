@@ -179,7 +179,7 @@ class WayTest(unittest.TestCase):
             (
                 "bpf/choose.bpf.h",
                 "d = mthp_decide(&f, t, mthp_walk_for_request, &place);",
-                "if (mthp_has(t, MTHP_RULE(PRESSURE)) && mthp_is_stale()) {",
+                "if (mthp_is_stale() && mthp_has(t, MTHP_RULE(PRESSURE))) {",
                 "mthp_answer_for has mthp_is_stale where mthp_decide is drawn",
             ),
             (
