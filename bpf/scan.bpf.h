@@ -114,7 +114,7 @@ __noinline int mthp_scan_memory(struct cgroup *cgrp __arg_trusted, struct mthp_c
 	if (cache) {
 		own = mthp_own_cache(cgrp);
 		state->cache_beyond = mthp_cache_beyond(inactive, busy, own);
-		mthp_room_of_cache(cgrp, state, mthp_cache_now(own, state->cache_beyond), below);
+		mthp_room_of_cache(cgrp, state, mthp_cache_now(own, state->cache_beyond), below, 1);
 	}
 	if (!state->populated)
 		return 0;

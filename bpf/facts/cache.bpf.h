@@ -36,10 +36,10 @@ static __always_inline __u64 mthp_own_cache(struct cgroup *cgrp)
  * At each level it is the page cache of the whole subtree that makes room, so the
  * least of these rooms comes down from the parent, which the scan met before; above
  * the cgroup that the policy is attached to page cache counts as used.  @below is what
- * is left with all of it used.
+ * is left with all of it used.  Not @fresh: what scans have learnt of the parent is too old.
  */
 __noinline int mthp_room_of_cache(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull,
-				  __u64 files, __u64 below)
+				  __u64 files, __u64 below, int fresh)
 {
 	const struct mthp_tunables *t = mthp_any_profile();
 	struct mthp_counters counters;
@@ -51,8 +51,8 @@ __noinline int mthp_room_of_cache(struct cgroup *cgrp __arg_trusted, struct mthp
 	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (parent) {
 		above = bpf_cgrp_storage_get(&mthp_cgroups, parent, 0, 0);
-		room = above && above->scanned_ns && !mthp_is_stale() ? above->dropped_bytes :
-									 mthp_below_limits(parent);
+		room = fresh && above && above->scanned_ns ? above->dropped_bytes :
+							      mthp_below_limits(parent);
 		bpf_cgroup_release(parent);
 	}
 	mthp_counters(&counters, cgrp);
@@ -76,16 +76,16 @@ __noinline int mthp_sample_cache(struct cgroup *cgrp __arg_trusted)
 {
 	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
-	__s64 beyond;
+	int fresh = !mthp_is_stale();
 
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	if (!state)
 		return 0;
-	beyond = mthp_is_stale() ? 0 : state->cache_beyond;
 	t = mthp_profile_of(cgrp, state);
 	if (mthp_key_bytes(mthp_limit_that_binds(cgrp, 0, t), t) == MTHP_NO_LIMIT)
 		return 0;
-	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp), beyond), mthp_below_limits(cgrp));
+	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp), fresh ? state->cache_beyond : 0),
+			   mthp_below_limits(cgrp), fresh);
 	return 0;
 }
 
