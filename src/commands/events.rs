@@ -269,16 +269,19 @@ mod tests {
             print(&found, from_ms, json, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let words = |from_ms| {
+        // In whatever zone this runs.
+        let told = |from_ms| {
             let text = text(from_ms, false);
-            let words = text.lines().filter_map(|line| line.split(' ').nth(2));
-            words.map(str::to_owned).collect::<Vec<_>>()
+            let one = |line: &str| {
+                let (at, words) = line.rsplit_once(' ').unwrap();
+                let at = DateTime::parse_from_str(at, "%Y-%m-%d %H:%M:%S%.3f%:z").unwrap();
+                (at.timestamp_millis() - 1_795_000_000_000, words.to_owned())
+            };
+            text.lines().map(one).collect::<Vec<_>>()
         };
-        assert_eq!(
-            (words(0), missing),
-            (["n1", "n1", "n2"].map(str::to_owned).into(), 0)
-        );
-        assert_eq!(words(2500), ["n2"]);
+        let wanted = [(1000, "n1"), (2000, "n1"), (3000, "n2")].map(|(ms, n)| (ms, n.to_owned()));
+        assert_eq!((&told(0)[..], missing), (&wanted[..], 0));
+        assert_eq!(told(2500), wanted[2..]);
         assert_eq!(text(2500, true), line(3000, 2));
         // Only what is new, and what one daemon has reported stays in its order.
         two.add(&line(4000, 2)).unwrap();

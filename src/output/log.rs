@@ -387,6 +387,13 @@ mod tests {
     use crate::model::orders::X86;
     use crate::model::reason::Reason;
 
+    fn built_in() -> Source {
+        Source {
+            policy: Some("default".to_owned()),
+            ..Source::default()
+        }
+    }
+
     fn event() -> Event {
         let mut now = Record {
             stall_ns: 230_000_000,
@@ -445,10 +452,7 @@ mod tests {
     fn detached(why: End, signal: Option<&'static str>, thp: Option<&str>) -> Line {
         Line::Detached {
             t_ms: 1,
-            what: Source {
-                policy: Some("default".to_owned()),
-                ..Source::default()
-            },
+            what: built_in(),
             root: "/redis".to_owned(),
             why,
             signal,
@@ -459,10 +463,7 @@ mod tests {
     fn kept(handed: bool) -> Line {
         Line::Kept {
             t_ms: 1,
-            what: Source {
-                policy: Some("default".to_owned()),
-                ..Source::default()
-            },
+            what: built_in(),
             root: "/redis".to_owned(),
             signal: "SIGTERM",
             handed,
@@ -588,10 +589,7 @@ mod tests {
     fn attached() -> Line {
         Line::Attached {
             t_ms: 1,
-            what: Source {
-                policy: Some("default".to_owned()),
-                ..Source::default()
-            },
+            what: built_in(),
             root: "/redis".to_owned(),
             cgroup_id: 5,
             link_id: 3,
