@@ -237,17 +237,23 @@ by_hand_stays() {
 	mthp_ext settings undo && grep -F '[never]' $enabled && systemctl restart $unit && grep -F '[always]' $enabled
 }
 
+# Tries to, with a configuration that is none.
+cannot_start() {
+	local started=1
+	mkdir -p /etc/mthp_ext
+	echo 'no such = [' >/etc/mthp_ext/config.toml
+	systemctl start $unit || started=0
+	rm -f /etc/mthp_ext/config.toml
+	[ $started = 0 ]
+}
+
 # A host without a policy does not get its settings.
 nothing_is_set_without_a_policy() {
 	fresh "$applies"
 	settings_as_booted always
-	local failed=0
-	mkdir -p /etc/mthp_ext
-	echo 'no such = [' >/etc/mthp_ext/config.toml
-	systemctl start $unit && failed=1
-	rm -f /etc/mthp_ext/config.toml
+	cannot_start || return 1
 	echo "status $(property ExecMainStatus), $(property ActiveState)"
-	[ $failed = 0 ] && [ "$(property ExecMainStatus)" = 2 ] && grep -F '[always]' $defrag && [ ! -e /run/mthp_ext-settings/saved.json ]
+	[ "$(property ExecMainStatus)" = 2 ] && grep -F '[always]' $defrag && [ ! -e /run/mthp_ext-settings/saved.json ]
 }
 
 # The packages of this guest bring no /bin/sh.
@@ -260,18 +266,13 @@ brake_holds() {
 	with_a_shell
 	fresh Restart=no "$brake" "$applies"
 	settings_as_booted
-	local failed=0
 	systemctl start $unit && grep -F '[always]' $enabled || return 1
 	kill -KILL "$(property MainPID)"
 	until_true 30 grep -F '[never]' $enabled || return 1
 	until_true 30 has_failed && systemctl start $unit && [ -n "$(link)" ] && grep -F '[never]' $enabled || return 1
 	# What cannot start at all applies nothing, either.
 	settings_as_booted always
-	mkdir -p /etc/mthp_ext
-	echo 'no such = [' >/etc/mthp_ext/config.toml
-	systemctl start $unit && failed=1
-	rm -f /etc/mthp_ext/config.toml
-	[ $failed = 0 ] && until_true 30 grep -F '[never]' $enabled && grep -F '[always]' $defrag
+	cannot_start && until_true 30 grep -F '[never]' $enabled && grep -F '[always]' $defrag
 }
 
 fails_safe() {
