@@ -24,7 +24,7 @@ enum bpf_mthp_reason {
 
 /* What is known of the request beside its reason. */
 enum bpf_mthp_flags {
-	BPF_MTHP_ADVISED = 1 << 0,	/* MADV_HUGEPAGE, or the like, on the mapping */
+	BPF_MTHP_ADVISED = 1 << 0,	/* the mapping is advised (MADV_HUGEPAGE) */
 };
 
 struct cgroup;

@@ -31,7 +31,8 @@ _SETUP_S = 1800.0
 """Wall-clock seconds that boot, sums and the look for leaks may take. The program by itself waits for up to 600 s until
 everything has happened once, for up to 780 s until what is freed late is gone."""
 LOCKS = (
-    "&st_ops->links_mutex > cpu_hotplug_lock > jump_label_mutex",
+    "&link->lock > &st_ops->links_mutex > cpu_hotplug_lock > jump_label_mutex",
+    "&link->lock > cgroup_mutex",
     "cgroup_mutex > cpu_hotplug_lock > jump_label_mutex",
 )
 """What lockdep has to know: which locks were held while which others were taken, directly or with more in between."""
