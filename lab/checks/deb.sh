@@ -37,6 +37,8 @@ is_documented() {
 			return 1
 		}
 	done
+	# What is applied or run in place is not compressed.
+	! dpkg-query -L mthp-ext | grep '\.gz$' | grep -v -e /man/ -e /changelog
 }
 
 starts() {

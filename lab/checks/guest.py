@@ -5,7 +5,7 @@ import difflib
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from lab.paths import BUILD, REPO, documents
 from lab.vm import Mode, Outcome, Verdict
 
 _AT_ONCE = 2
+"""Guests that compute: two keep two processors busy."""
 
 
 @dataclass(frozen=True)
@@ -381,8 +382,18 @@ def judge(name: str, outcome: Outcome, parse: Callable[[str, Suite], None]) -> S
     return suite
 
 
-_LONG = ("kernel/mthp_psi", "vm/e2e_keep", "vm/e2e_pressure", "vm/e2e_drill", "vm/e2e_unread")
+_LONG = ("kernel/mthp_psi", "vm/e2e_keep", "vm/e2e_pressure", "vm/e2e_unread")
 """Runs of a minute and more: they start first, so that at the end none has the machine for itself."""
+_WAITING = (
+    "vm/e2e_drill",
+    "vm/e2e_lifetime",
+    "vm/e2e_service",
+    "vm/e2e_metrics",
+    "kernel/mthp_hotplug",
+    "kernel/mthp_pages",
+)
+"""Runs that wait for most of their time, for clocks and not for processors: they run beside the two, one after the
+other. Those of pressure wait as well, but a busy host is a stall that they count."""
 
 
 _OF_SERIES = re.compile(rb"^\+TEST_GEN_PROGS [+:]= (\w+)", re.MULTILINE)
@@ -435,11 +446,13 @@ def run(
     others: Sequence[Callable[[], Suite]] = (),
     last: Sequence[Callable[[], list[Suite]]] = (),
 ) -> None:
-    """Runs everything, then `others` and `last`, two guests at a time; `done` hears of each suite as it ends."""
+    """Runs everything, then `others` and `last`, as `together` does; `done` hears of each suite as it ends."""
     runs = [*selftests(kernel, mode), *(_e2e(kernel, test, mode) for test in rust)]
     runs.sort(key=lambda this: this.name not in _LONG)
+    parts = {this.name: partial(_alone, this) for this in runs}
+    waiting = [parts.pop(name) for name in _WAITING]
     also = [lambda check=check: [check()] for check in others]
-    together([*(partial(_alone, this) for this in runs), *also, partial(_all_before, rust, mode), *last], done)
+    together([*parts.values(), *also, partial(_all_before, rust, mode), *last], done, waiting)
 
 
 def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> None:
@@ -451,8 +464,13 @@ def _alone(this: Run) -> list[Suite]:
     return [judge(this.name, vm.run(this.job), this.parse)]
 
 
-def together(parts: Sequence[Callable[[], list[Suite]]], done: Callable[[Suite], None]) -> None:
-    """Runs these, each of which starts a guest, two at a time; `done` hears of each suite as it ends."""
+def together(
+    parts: Sequence[Callable[[], list[Suite]]],
+    done: Callable[[Suite], None],
+    waiting: Sequence[Callable[[], list[Suite]]] = (),
+) -> None:
+    """Runs these, each of which starts a guest, two at a time, and beside them those that do little but wait, one at a
+    time; `done` hears of each suite as it ends."""
     ended = threading.Event()
 
     def one(part: Callable[[], list[Suite]]) -> None:
@@ -462,14 +480,15 @@ def together(parts: Sequence[Callable[[], list[Suite]]], done: Callable[[Suite],
             for suite in found:
                 done(suite)
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        futures = [pool.submit(one, part) for part in parts]
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool, ThreadPoolExecutor(max_workers=1) as beside:
+        futures = [*(beside.submit(one, part) for part in waiting), *(pool.submit(one, part) for part in parts)]
         try:
-            for future in futures:
+            for future in as_completed(futures):
                 future.result()
         except BaseException:
             ended.set()
             # The threads wait for their guests; without them they end at once.
-            pool.shutdown(wait=False, cancel_futures=True)
+            for lane in (pool, beside):
+                lane.shutdown(wait=False, cancel_futures=True)
             proc.stop_all()
             raise

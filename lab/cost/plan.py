@@ -22,7 +22,7 @@ CGROUPS = (200, 20_000)
 _HIGH = 64 << 30
 """memory.high where a place has limits: far above what is used, so that they cost their walk and nothing else."""
 _BALLAST_MIB = 24
-"""Held in each cgroup that is not to be a small one; the default policy calls small what has less than 16 MiB."""
+"""Held in each cgroup that is not to be a small one; the default policy calls small what has less than 8 MiB."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,33 @@ class NamedTest(unittest.TestCase):
             guest.run_named(mock.Mock(), e2e, Mode.TCG, done.append, only)
         return sorted(suite.name for suite in done), build.called
 
+    def test_orders_name_what_there_is(self) -> None:
+        wanted = [name.rpartition("/")[2] for name in (*guest._LONG, *guest._WAITING)]
+        self.assertEqual([name for name in wanted if name not in guest.names()], [])
+
+    def test_all_is_run_once(self) -> None:
+        done: list[Suite] = []
+        selftests = [Run(f"kernel/{name}", mock.Mock(), mock.Mock()) for name in guest.names() if name[0] == "m"]
+        with (
+            mock.patch.object(guest, "selftests", return_value=selftests),
+            mock.patch.object(
+                guest, "_e2e", lambda _kernel, test, _mode: Run(f"vm/{test.name}", mock.Mock(), mock.Mock())
+            ),
+            mock.patch.object(guest, "_alone", lambda this: [Suite(this.name)]),
+            mock.patch.object(guest, "_all_before", lambda _rust, _mode: []),
+        ):
+            guest.run(mock.Mock(), built(*guest.e2e_names()), Mode.TCG, done.append, [lambda: Suite("other")])
+        expected = [this.name for this in selftests] + [f"vm/{name}" for name in guest.e2e_names()] + ["other"]
+        self.assertEqual(sorted(suite.name for suite in done), sorted(expected))
+
+    def test_one_that_waits_and_fails_ends_all(self) -> None:
+        def broken() -> list[Suite]:
+            raise LabError(Exit.TESTS, "no guest")
+
+        with mock.patch("lab.proc.stop_all") as stopped, self.assertRaisesRegex(LabError, "no guest"):
+            guest.together([lambda: [Suite("one")]], lambda _suite: None, [broken])
+        stopped.assert_called_once()
+
     def test_only_what_was_named_is_run(self) -> None:
         self.assertEqual(self.ran("e2e_keep"), (["vm/e2e_keep"], False))
         self.assertEqual(self.ran("e2e_keep", "mthp_key"), (["kernel/mthp_key", "vm/e2e_keep"], True))

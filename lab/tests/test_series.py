@@ -2,6 +2,7 @@
 """Applying the series: incremental rewriting, refusals, coming back from an interruption."""
 
 import os
+import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -11,6 +12,7 @@ from lab.errors import Exit, LabError
 from lab.kernel.series import Patch, load
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
+from lab.paths import KERNEL_DIR
 
 _EDIT = b"""\
 --- a/mm/one.c
@@ -46,6 +48,14 @@ _SECOND = b"""\
  new
 +newer
 """
+
+
+class Parts(unittest.TestCase):
+    def test_the_readme_has_each_patch_once(self) -> None:
+        text = (KERNEL_DIR / "README.md").read_text()
+        rows = re.findall(r"^\| \([a-g]\) (\d{4})(?:-(\d{4}))? \|", text, re.MULTILINE)
+        listed = [number for first, last in rows for number in range(int(first), int(last or first) + 1)]
+        self.assertEqual(listed, [int(patch.name[:4]) for patch in load()])
 
 
 class Maintainers(unittest.TestCase):
