@@ -21,6 +21,10 @@ def built(*names: str) -> list[RustTest]:
     return [RustTest(name, True, Path(f"/x/{name}"), Path("/x")) for name in names]
 
 
+def as_run(_kernel: object, test: RustTest, _mode: Mode) -> Run:
+    return Run(f"vm/{test.name}", mock.Mock(), mock.Mock())
+
+
 class NamedTest(unittest.TestCase):
     def ran(self, *only: str) -> tuple[list[str], bool]:
         """Names of the runs, and whether the selftests were built."""
@@ -31,9 +35,7 @@ class NamedTest(unittest.TestCase):
         ]
         with (
             mock.patch.object(guest, "selftests", return_value=of_series) as build,
-            mock.patch.object(
-                guest, "_e2e", lambda _kernel, test, _mode: Run(f"vm/{test.name}", mock.Mock(), mock.Mock())
-            ),
+            mock.patch.object(guest, "_e2e", as_run),
             mock.patch.object(guest, "_alone", lambda this: [Suite(this.name)]),
             mock.patch.object(
                 guest, "_before", lambda _image, test, _mode: Run(f"vm/{test.name}-before", mock.Mock(), mock.Mock())
@@ -52,9 +54,7 @@ class NamedTest(unittest.TestCase):
         selftests = [Run(f"kernel/{name}", mock.Mock(), mock.Mock()) for name in guest.names() if name[0] == "m"]
         with (
             mock.patch.object(guest, "selftests", return_value=selftests),
-            mock.patch.object(
-                guest, "_e2e", lambda _kernel, test, _mode: Run(f"vm/{test.name}", mock.Mock(), mock.Mock())
-            ),
+            mock.patch.object(guest, "_e2e", as_run),
             mock.patch.object(guest, "_alone", lambda this: [Suite(this.name)]),
             mock.patch.object(guest, "_all_before", lambda _rust, _mode: []),
         ):
