@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use common::ext::{Ext, output, status_of};
 use common::worker::Worker;
-use common::{Group, read, sizes_on, world};
+use common::{Group, read, sizes_on, vmstat, world};
 use nix::libc;
 use serde_json::Value;
 
@@ -85,6 +85,7 @@ fn counters_agree_with_the_tracepoint_on_a_million_faults() {
     // 64 KiB, which are denied; and 16 KiB where 64 KiB do not fit any more.
     let (all, large, small) = (of(""), of(" && offered & 16"), of(" && offered == 4"));
     let denied = of(" && offered & 16 && allowed == 4");
+    let dropped = vmstat("thp_bpf_dropped");
     let mut workers = [Worker::new(&group), Worker::new(&group)];
     for worker in &mut workers {
         worker.churn_start(ROUNDS);
@@ -94,6 +95,11 @@ fn counters_agree_with_the_tracepoint_on_a_million_faults() {
     }
     let line = status_of(&group);
     let hits = all.count();
+    assert_eq!(
+        vmstat("thp_bpf_dropped"),
+        dropped,
+        "no answer has more than the offer"
+    );
     assert!(hits >= 1_000_000, "{hits}");
     assert_eq!(line["requests"]["fault"], hits, "{line}");
     assert_eq!(line["narrowed"]["fault"]["cap"], denied.count(), "{line}");

@@ -17,11 +17,11 @@ fn small(group: &Group, more: &[&str]) -> (Ext, Worker) {
     worker.fill(MIB);
     let ext = Ext::run(group, &[&["--policy", "reactive"], more].concat());
     let line = ext.decision(group, "small");
-    assert!(
-        line["to"]
-            .as_str()
-            .is_some_and(|to| to.starts_with("4K-on-fault"))
-    );
+    let bound = match more.iter().any(|word| word.contains("collapse")) {
+        true => ",collapse:4K",
+        false => "",
+    };
+    assert_eq!(line["to"], format!("4K-on-fault{bound}"), "{line}");
     (ext, worker)
 }
 

@@ -232,7 +232,9 @@ static void the_walk_ends_with_the_nearest_limit(void)
 		}
 		CHECK(mthp_key_room(least) == want, "%lld, not %lld", mthp_key_room(least), want);
 		CHECK(!at || mthp_key_level(least) == at, "%u, not %u", mthp_key_level(least), at);
-		CHECK((mthp_key_bytes(least, &t) == MTHP_NO_LIMIT) == (want == unlimited), "%lld", want);
+		CHECK(mthp_key_bytes(least, &t) == (want == unlimited ? MTHP_NO_LIMIT :
+						   want > 0 ? (__u64)want << mthp_common(&t)->page_shift :
+						   0), "%lld", want);
 	}
 }
 

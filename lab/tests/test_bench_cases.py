@@ -24,7 +24,7 @@ from lab.bench.spec import Role, Scale
 from lab.bench.table import Table
 from lab.checks import bench as bench_tests
 from lab.errors import LabError
-from lab.paths import REPO
+from lab.paths import REPO, documents
 from lab.tests.bench_runs import CI, ENVIRONMENT, FREE, GROWN, HIGH, THREADS, case_of, one
 from lab.tests.test_docs_commands import defaults_of_options, table_of_options
 from lab.vm.schedule import Finished
@@ -128,11 +128,18 @@ class ArmTest(unittest.TestCase):
         self.assertEqual([(ARM[name].policy or ())[:2] for name in named], [("--policy", name) for name in named])
         self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], named)
         self.assertEqual(len(ARM), len(ARMS), "a policy has the name of another arm")
-        document = (REPO / "docs" / "policies.md").read_text()
-        for name in re.findall(r"SCENARIO=(\S+)", document):
-            self.assertTrue(scenarios.cases(Scale.CI, name.split(",")))
-        for names_of_arms in re.findall(r"ARM=([a-z0-9_,-]+)", document):
-            self.assertTrue(set(names_of_arms.split(",")) <= set(ARM), names_of_arms)
+
+    def test_cases_and_arms_that_pages_name_exist(self) -> None:
+        named = [
+            found for path in documents() for found in re.findall(r"\b(SCENARIO|ARM)=([\w/*,=-]+)", path.read_text())
+        ]
+        for what, value in named:
+            words = [word for word in value.split(",") if word != "NAME"]
+            with self.subTest(what, value=value):
+                self.assertTrue(
+                    not words or (scenarios.cases(Scale.CI, words) if what == "SCENARIO" else variants.named(words))
+                )
+        self.assertLessEqual({"SCENARIO", "ARM"}, {what for what, _ in named})
 
 
 class VariantTest(unittest.TestCase):

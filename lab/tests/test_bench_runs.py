@@ -144,6 +144,9 @@ class ReadersTest(unittest.TestCase):
         self.assertEqual(readers.benchmark_summary(whole)["p99"], 7.087)
         for lines in range(len(whole)):
             self.assertEqual(readers.benchmark_summary(whole[:lines]), {})
+        text = "\n".join(whole)
+        for end in range(text.rindex("40.000")):
+            self.assertEqual(readers.benchmark_summary(text[:end].splitlines()), {}, text[:end])
 
     def test_calls(self) -> None:
         lines = ["cmdstat_setex:calls=5,usec=1", "cmdstat_set:calls=126,usec=9,usec_per_call=1"]
@@ -189,7 +192,9 @@ class ReadersTest(unittest.TestCase):
         lines = [
             (t, f"SET: rps={100 if t <= 2 else 300}.0 (overall: 9.0) avg") for t in (0.5, 1, 1.5, 2, 2.6, 3, 3.5, 4)
         ]
-        it = dataclasses.replace(one(HIGH, "never"), output={"load": lines})
+        # A line that is cut, and one of the end.
+        lines += [(1.2, "SET: rps=5"), (1.3, "  10 requests completed in 1.3 seconds")]
+        it = dataclasses.replace(one(HIGH, "never"), output={"load": sorted(lines)})
         self.assertAlmostEqual(readers.rate_between(it, "load", 0, 2) or 0, 100)
         self.assertAlmostEqual(readers.rate_between(it, "load", 2, 4) or 0, 300)
         self.assertIsNone(readers.rate_between(it, "load", 9, 10))

@@ -4,7 +4,8 @@
 import ast
 import sys
 import unittest
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from lab.paths import REPO
@@ -68,7 +69,52 @@ def wrong(room: str, text: str) -> list[str]:
     ]
 
 
+def name_of(path: Path) -> str:
+    """As it is imported."""
+    parts = path.relative_to(REPO).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+class _AtRun(ast.NodeTransformer):
+    """Leaves out what is imported for the types alone: it is not there when the program runs. A case says what is read
+    of its runs, and a run says of which case it is."""
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return ast.Pass() if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" else node
+
+
+def uses(modules: Mapping[str, str]) -> dict[str, set[str]]:
+    """Each module and those that it imports, of modules by their texts."""
+    found: dict[str, set[str]] = {}
+    for module, text in modules.items():
+        names = imported(ast.unparse(_AtRun().visit(ast.parse(text))))
+        # What is imported is a module, or something of one.
+        whole = (name if name in modules else name.rpartition(".")[0] for name in names)
+        found[module] = {name for name in whole if name in modules and name != module}
+    return found
+
+
+def circle(used_by: Mapping[str, set[str]]) -> list[str]:
+    """Modules that use each other, if there are any."""
+    try:
+        TopologicalSorter(used_by).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 class RoomsTest(unittest.TestCase):
+    def test_no_module_uses_one_that_uses_it(self) -> None:
+        found = uses({name_of(path): path.read_text(encoding="utf-8") for path in files()})
+        self.assertEqual(circle(found), [])
+        self.assertGreater(sum(map(len, found.values())), 500)
+
+    def test_a_circle_is_found(self) -> None:
+        one = {"lab.a": "from lab import b", "lab.b": "def f():\n    from lab.c.d import x", "lab.c.d": "import lab.a"}
+        self.assertEqual(set(circle(uses(one))), set(one))
+        types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lab import a"
+        self.assertEqual(circle(uses({"lab.a": "from lab.b import x", "lab.b": types})), [])
+
     def test_a_room_uses_those_before_it(self) -> None:
         problems, seen = [], 0
         for path in files():
