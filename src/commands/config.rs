@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::{self, ConfigArgs, Directory};
+use super::args::ConfigArgs;
+use super::lookup::{self, Directory};
 use super::xattrs::{Ground, Made, Xattrs};
 use crate::errors::{Error, Result};
 use crate::kernel::cgroup::{self, Cgroup, Names};
@@ -18,9 +19,6 @@ use crate::model::orders::Sizes;
 use crate::model::plan::{self, Plan, Planned, Resolved};
 use crate::model::policy::ENDING;
 use crate::output::{print, table};
-
-/// Where a configuration is looked for.
-pub const FILE: &str = "/etc/mthp_ext/config.toml";
 
 /// The directory beside a configuration whose files come after it: `config.d` of `config.toml`.
 fn drop_in_directory(file: &Path) -> PathBuf {
@@ -105,7 +103,7 @@ pub fn plan(
 ) -> std::result::Result<(Plan, Vec<Problem>), Vec<Problem>> {
     // A part of a sentence, from here on.
     let what = |e: Error| e.to_string().trim_end_matches('.').to_owned();
-    let find = |name: &str| cli::policy(name, directory).map_err(what);
+    let find = |name: &str| lookup::policy(name, directory).map_err(what);
     plan::plan(&read(file), &find, sizes)
 }
 

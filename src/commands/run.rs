@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `mthp_ext run`: attach, then one loop over everything that can happen.
 
+mod values;
+
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,14 +18,15 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
+use super::args::RunArgs;
 use super::assign::{Assigner, Looked, Start};
 use super::checked;
-use super::cli::RunArgs;
 use super::config;
 use super::events::Recorder;
 use super::exporter::{self, Address, Counters, Exporter};
 use super::notify::{self, Manager};
 use super::reload::{Asked, Requests, Verdict};
+use super::timer::not_again;
 use super::xattrs;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::assign::Assign;
@@ -929,13 +932,4 @@ fn received(signals: &SignalFd) -> Signal {
     info.and_then(|info| i32::try_from(info.ssi_signo).ok())
         .and_then(|number| Signal::try_from(number).ok())
         .unwrap_or(Signal::SIGTERM)
-}
-
-/// A timer that was reset between wake-up and read has nothing to report.
-pub(super) fn not_again(error: nix::errno::Errno) -> nix::Result<()> {
-    if error == nix::errno::Errno::EAGAIN {
-        Ok(())
-    } else {
-        Err(error)
-    }
 }

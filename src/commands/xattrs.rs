@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::cli::{self, Directory};
+use super::lookup::{self, Directory};
 use crate::kernel::cgroup::Cgroup;
 use crate::kernel::xattr::{LONGEST, Xattr};
 use crate::model::abi::Tunables;
@@ -264,7 +264,7 @@ impl Xattrs {
             let one = config::of_xattr(value)?;
             if xattr.others.is_none() {
                 let find =
-                    |name: &str| cli::policy(name, ground.directory).map_err(|e| e.to_string());
+                    |name: &str| lookup::policy(name, ground.directory).map_err(|e| e.to_string());
                 return ground.plan.with_xattr(resolved, &one, &find, ground.sizes);
             }
             let lent = self.made.values().filter(|made| {
@@ -388,7 +388,7 @@ mod tests {
         let directory = Directory {
             policy_dir: Some("/proc/self/fdinfo".into()),
         };
-        let find = |name: &str| cli::policy(name, &directory).map_err(|e| e.to_string());
+        let find = |name: &str| lookup::policy(name, &directory).map_err(|e| e.to_string());
         let (plan, problems) = crate::model::plan::plan(&config, &find, &X86).unwrap();
         assert_eq!(problems, []);
         plan
