@@ -44,7 +44,7 @@ def _program_tests() -> set[str]:
     for path in sorted((REPO / "src").rglob("*.rs")):
         # The tests of x.rs may be in x/tests.rs.
         module = "::".join(path.relative_to(REPO / "src").with_suffix("").parts).removesuffix("::tests")
-        for name in re.findall(r"#\[test\]\n\s+fn (\w+)", path.read_text()):
+        for name in re.findall(r"#\[test\]\n\s*fn (\w+)", path.read_text()):
             found.add(f"mthp_ext {module}::tests::{name}")
     for module, names in re.findall(r"^tests! \{\n\s+(\w+), \"\w+\",\n(.*?)^\}", _decide(), re.MULTILINE | re.DOTALL):
         found |= {f"decide {module}::{name}" for name in re.findall(r"\w+", names)}
