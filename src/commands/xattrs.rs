@@ -20,6 +20,10 @@ use crate::model::shown;
 /// take all places.
 const LENT: usize = 16;
 
+/// Windows after which all cgroups are asked again for their overrides: who writes one by himself
+/// reports it to nobody.
+pub const ROUND: u32 = 60;
+
 /// What they stand on.
 #[derive(Clone, Copy)]
 pub struct Ground<'a> {

@@ -14,11 +14,8 @@ use nix::sys::signalfd::SignalFd;
 use super::pace::Pace;
 use super::service::{Ended, Service};
 use crate::commands::reload::Asked;
+use crate::commands::xattrs::ROUND;
 use crate::errors::{Context, Error, Result};
-
-/// Windows after which all cgroups are asked again for their overrides: who writes one by himself
-/// reports it to nobody.
-const ROUND: u32 = 60;
 
 /// Without scans and a watchdog there is no timer: so often, in ms, it looks for what somebody may
 /// have changed by hand.
