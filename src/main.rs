@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use mthp_ext::commands::cli::{self, Command};
 use mthp_ext::commands::{
-    advise, compare, config, detach, events, explain, man, metrics, options, policies, reload, run,
-    schema, set, settings, status, support, top,
+    advise, compare, completions, config, detach, events, explain, man, metrics, options, policies,
+    reload, run, schema, set, settings, status, support, top,
 };
 
 fn main() -> ExitCode {
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Command::Config(args) => config::show(&args.config).map(|()| 0),
         Command::Options(args) => options::main(&args).map(|()| 0),
         Command::Metrics(args) => metrics::main(&args).map(|()| 0),
-        Command::Completions { shell } => options::completions(shell).map(|()| 0),
+        Command::Completions { shell } => completions::main(shell).map(|()| 0),
         Command::Man { directory } => man::main(&directory).map(|()| 0),
         Command::Settings { command } => settings::main(&command).map(|()| 0),
         Command::Support(args) => support::main(args.json),

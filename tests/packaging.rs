@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use mthp_ext::commands::cli::Directory;
 use mthp_ext::commands::config;
+use mthp_ext::commands::lookup::Directory;
 use mthp_ext::errors::EXIT_CODES;
 use mthp_ext::model::orders::Sizes;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The rooms of src/: who uses whom, and that the table of options is the only list of them.
+//! The rooms of src/: who uses whom, in circles or not, and that the table of options is the only
+//! list of them.
 //! docs/internals/architecture.md has the picture.
 
 #![allow(
@@ -8,6 +9,7 @@
     reason = "a failed step fails the test"
 )]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +98,213 @@ fn what_points_the_other_way_is_found() {
     assert_eq!(wrong("model", "use crate::status;"), ["model uses status"]);
 }
 
+/// For each module of a room those that it uses.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// The text without comments, and what of it is the module `tests` at its end.
+fn code_and_tests(text: &str) -> (String, String) {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap());
+    let code: String = lines.flat_map(|line| [line, "\n"]).collect();
+    match code.split_once("mod tests {") {
+        Some((code, tests)) => (code.to_owned(), tests.to_owned()),
+        None => (code, String::new()),
+    }
+}
+
+/// The first names of what follows: `a` of `a::B`, `a` and `b` of `{a::{C, D}, b}`.
+fn first_names(rest: &str) -> BTreeSet<String> {
+    let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name = |text: &str| -> String { text.chars().take_while(|c| part_of_name(*c)).collect() };
+    let Some(group) = rest.strip_prefix('{') else {
+        return BTreeSet::from([name(rest)]);
+    };
+    let (mut found, mut depth, mut begins) = (BTreeSet::new(), 1, true);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 1 => begins = true,
+            _ if begins && part_of_name(c) => {
+                found.insert(name(&group[at..]));
+                begins = false;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
+}
+
+/// What a text names in the room `of`, a path as in `commands` or `commands::run`.  `depth`: so
+/// many `super::` lead there.
+fn used_in(of: &str, depth: usize, text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for start in [format!("crate::{of}::"), "super::".repeat(depth)] {
+        for (at, start) in text.match_indices(&start) {
+            let before = text[..at].chars().next_back();
+            // Of a longer path it is the end: `super::super::a` is not `super::a`.
+            if before.is_none_or(|c| c != ':' && c != '_' && !c.is_alphanumeric()) {
+                found.extend(first_names(&text[at + start.len()..]));
+            }
+        }
+    }
+    // `super::super::a` begins with `super::`, and `super::*` names nothing.
+    found.retain(|name| !name.is_empty() && name != "super");
+    found
+}
+
+/// Adds what a file uses of the room `of`.  `path`: the file's, in the room: `notify.rs`,
+/// `run/pace.rs`.
+fn add_uses(uses: &mut Uses, of: &str, path: &str, text: &str) {
+    let steps: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
+    let (code, tests) = code_and_tests(text);
+    let mut found = used_in(of, steps.len(), &code);
+    found.extend(used_in(of, steps.len() + 1, &tests));
+    found.remove(steps[0]);
+    uses.entry(steps[0].to_owned()).or_default().extend(found);
+}
+
+/// Modules each of which uses the next, and the last one the first.
+fn circle(uses: &Uses) -> Option<String> {
+    let mut left = uses.clone();
+    // A module that uses none of those left is on no circle.
+    loop {
+        let names: BTreeSet<String> = left.keys().cloned().collect();
+        for used in left.values_mut() {
+            used.retain(|name| names.contains(name));
+        }
+        left.retain(|_, used| !used.is_empty());
+        if left.len() == names.len() {
+            break;
+        }
+    }
+    // Each of the others uses another of them: whoever follows comes to one twice.
+    let mut way = vec![left.keys().next()?];
+    loop {
+        let next = left[*way.last().unwrap()].first().unwrap();
+        let begun = way.iter().position(|name| *name == next);
+        way.push(next);
+        if let Some(begun) = begun {
+            let names: Vec<&str> = way[begun..].iter().map(|name| name.as_str()).collect();
+            return Some(names.join(" -> "));
+        }
+    }
+}
+
+/// What is wrong with the uses within a room: a circle, or a name that is no module.  The latter
+/// would hide whom it is from.
+fn wrong_within(of: &str, uses: &Uses) -> Vec<String> {
+    let circle = circle(uses).map(|circle| format!("{of}: {circle}"));
+    let strangers = uses.iter().flat_map(|(module, used)| {
+        let strange = used.iter().filter(|name| !uses.contains_key(*name));
+        strange.map(move |name| format!("{of}: {module} uses {name}, which is no module"))
+    });
+    circle.into_iter().chain(strangers).collect()
+}
+
+/// The uses within a directory of src/: a room, or a module of several files.
+fn uses_within(directory: &Path) -> Uses {
+    let path_in = |file: &Path, directory: &Path| {
+        let path = file.strip_prefix(directory).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let of = path_in(directory, Path::new(SRC)).replace('/', "::");
+    let mut uses = Uses::new();
+    for file in files(directory) {
+        let path = path_in(&file, directory);
+        let text = fs::read_to_string(&file).unwrap();
+        match path.as_str() {
+            // It is the room itself, and names its modules.
+            "mod.rs" => {
+                let others = text.lines().find(|line| {
+                    !line.is_empty() && !line.starts_with("//") && !line.contains("mod ")
+                });
+                assert_eq!(others, None, "{}", file.display());
+            }
+            // Those of the module that the directory is of.
+            "tests.rs" => {}
+            _ => add_uses(&mut uses, &of, &path, &text),
+        }
+    }
+    uses
+}
+
+/// What uses each other is one module in two files.  A directory within a room is one of its
+/// modules, and has no circle itself.
+#[test]
+fn no_modules_of_a_room_use_each_other_in_circles() {
+    let mut problems = Vec::new();
+    let mut seen = 0;
+    for room in ROOMS {
+        let room_directory = Path::new(SRC).join(room);
+        let all = files(&room_directory);
+        let directories = all.iter().map(|file| file.parent().unwrap());
+        for directory in directories.collect::<BTreeSet<&Path>>() {
+            let mut uses = uses_within(directory);
+            seen += uses.values().map(BTreeSet::len).sum::<usize>();
+            let of = directory.strip_prefix(SRC).unwrap().display().to_string();
+            if directory != room_directory {
+                // The others are of the module that the directory is of: it may have names itself.
+                let modules: BTreeSet<String> = uses.keys().cloned().collect();
+                uses.values_mut()
+                    .for_each(|used| used.retain(|name| modules.contains(name)));
+            }
+            problems.extend(wrong_within(&of, &uses));
+        }
+    }
+    assert!(seen > 100, "{seen} uses");
+    assert_eq!(problems, [""; 0]);
+}
+
+#[test]
+fn a_circle_is_found() {
+    let problems = |files: &[(&str, &str)]| {
+        let mut uses = Uses::new();
+        for (path, text) in files {
+            add_uses(&mut uses, "commands", path, text);
+        }
+        wrong_within("commands", &uses)
+    };
+    let (cli, other) = ("use super::schema;", ("status.rs", "use super::cli::Args;"));
+    assert_eq!(problems(&[("cli.rs", ""), other]), [""; 0]);
+    // Over a group, from a directory, by a path of the crate, and in the tests of a file.
+    for schema in [
+        "use super::{status, cli::{Args, Cli}};",
+        "use super::{\n    status,\n};",
+        "fn f() { crate::commands::status::main() }",
+        "#[cfg(test)]\nmod tests {\n    use super::super::status;\n}",
+    ] {
+        let files = [("cli.rs", cli), other, ("schema.rs", schema)];
+        let found = problems(&files);
+        let expected = match schema.contains("cli") {
+            true => "commands: cli -> schema -> cli",
+            false => "commands: cli -> schema -> status -> cli",
+        };
+        assert_eq!(found, [expected], "{schema}");
+    }
+    let run = ("run/pace.rs", "use super::super::notify::Manager;");
+    let notify = ("notify.rs", "use super::run::not_again;");
+    assert_eq!(
+        problems(&[run, ("run.rs", ""), notify]),
+        ["commands: notify -> run -> notify"]
+    );
+    // Within run/ that is another question, and a comment uses nobody.
+    let within = ("run/pace.rs", "use super::lines;\n// super::super::notify");
+    assert_eq!(problems(&[within, ("run.rs", ""), notify]), [""; 0]);
+    // What is in the tests of a file is one further down.
+    let tests = "mod tests {\n    use super::schema;\n}";
+    assert_eq!(
+        problems(&[("cli.rs", tests), ("schema.rs", "use super::cli;")]),
+        [""; 0]
+    );
+    assert_eq!(
+        problems(&[("cli.rs", "use super::Report;")]),
+        ["commands: cli uses Report, which is no module"]
+    );
+}
+
 #[test]
 fn the_picture_names_the_rooms_in_their_order() {
     let page = concat!(
@@ -143,7 +352,8 @@ fn nobody_lists_the_options_but_the_table() {
     let mut tables = 0;
     for file in files(Path::new(SRC)) {
         let text = fs::read_to_string(&file).unwrap();
-        if file.ends_with("model/sentences.rs") {
+        // Tests are left out: here those in files of their own, below the others.
+        if file.ends_with("model/sentences.rs") || file.ends_with("tests.rs") {
             continue;
         }
         let text = text.split("#[cfg(test)]").next().unwrap();

@@ -11,6 +11,8 @@ from lab.paths import REPO, documents
 
 _FOREIGN = {"olddefconfig", "bindeb-pkg", "binrpm-pkg", "pacman-pkg"}
 """Targets of the kernel's own Makefile."""
+_COMMAND_LINE = ("cli", "args", "lookup", "schema")
+"""What of src/commands/ has arguments."""
 _BEFORE = {"sudo", "exec", "time", "env"}
 
 
@@ -74,7 +76,7 @@ class Known:
             *re.findall(r"\$\((?:if \$\()?([A-Z_]+)\)", makefile),
             *(exported[1].split() if exported else ()),
         }
-        cli = (REPO / "src" / "commands" / "cli.rs").read_text()
+        cli = "".join((REPO / "src" / "commands" / f"{name}.rs").read_text() for name in _COMMAND_LINE)
         fields = {
             name: re.findall(r"^    pub (\w+): (\w+)", body, re.MULTILINE)
             for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", cli, re.MULTILINE | re.DOTALL)

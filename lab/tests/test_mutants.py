@@ -42,8 +42,9 @@ def _program_tests() -> set[str]:
     """TARGET PATH of every host test that a mutant of the program can name."""
     found = set()
     for path in sorted((REPO / "src").rglob("*.rs")):
-        module = "::".join(path.relative_to(REPO / "src").with_suffix("").parts)
-        for name in re.findall(r"#\[test\]\n\s+fn (\w+)", path.read_text()):
+        # The tests of x.rs may be in x/tests.rs.
+        module = "::".join(path.relative_to(REPO / "src").with_suffix("").parts).removesuffix("::tests")
+        for name in re.findall(r"#\[test\]\n\s*fn (\w+)", path.read_text()):
             found.add(f"mthp_ext {module}::tests::{name}")
     for module, names in re.findall(r"^tests! \{\n\s+(\w+), \"\w+\",\n(.*?)^\}", _decide(), re.MULTILINE | re.DOTALL):
         found |= {f"decide {module}::{name}" for name in re.findall(r"\w+", names)}

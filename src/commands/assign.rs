@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::cli::Directory;
 use super::config;
+use super::lookup::Directory;
 use super::seen::{Seen, Way};
 use super::xattrs::{Change, Ground, Xattrs};
 use crate::errors::{Context, Error, Result};

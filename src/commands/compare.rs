@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::cli::CompareArgs;
+use super::args::CompareArgs;
 use crate::errors::{Error, Result};
 use crate::model::compare::{self, CHANCE, Figure, Kind, LEAST, Look};
 use crate::model::reason::Reason;

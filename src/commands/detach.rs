@@ -7,7 +7,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::DetachArgs;
+use super::args::DetachArgs;
 use crate::errors::Result;
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::kept::Place;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use super::cli::EventsArgs;
+use super::args::EventsArgs;
 use crate::errors::{Error, Result};
 use crate::kernel::clock::now_ms;
 use crate::kernel::recorded::{self, Reader, Writer};

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::ExplainArgs;
+use super::args::ExplainArgs;
 use crate::errors::{Error, Result};
 use crate::kernel::attached::{self, Attached};
 use crate::kernel::carrier::Carrier;

@@ -148,6 +148,6 @@ mod tests {
     #[test]
     fn the_first_page_names_the_files() {
         let text = page("mthp_ext.8");
-        assert!(text.contains(super::super::config::FILE), "{text}");
+        assert!(text.contains(crate::commands::lookup::CONFIG), "{text}");
     }
 }

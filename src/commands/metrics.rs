@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::OptionsArgs;
+use super::args::OptionsArgs;
 use crate::errors::{Error, Result};
 use crate::model::abi::SIZES;
 use crate::model::metrics::{LEAST_SERIES, METRICS, MOST_CGROUPS, MOST_SERIES, NARROWED};

@@ -2,16 +2,19 @@
 //! What a user asks for: one module for each subcommand.
 
 pub mod advise;
+pub mod args;
 pub mod assign;
 pub mod checked;
 pub mod cli;
 pub mod compare;
+pub mod completions;
 pub mod config;
 pub mod detach;
 pub mod events;
 pub mod explain;
 pub mod exporter;
 pub mod given;
+pub mod lookup;
 pub mod man;
 pub mod metrics;
 pub mod notify;
@@ -25,5 +28,6 @@ pub mod set;
 pub mod settings;
 pub mod status;
 pub mod support;
+mod timer;
 pub mod top;
 pub mod xattrs;

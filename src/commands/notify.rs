@@ -10,7 +10,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use sd_notify::NotifyState;
 
-use super::run::not_again;
+use super::timer::not_again;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::handed::{self, Named};
 use crate::model::config::Ending;

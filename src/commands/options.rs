@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `mthp_ext options`, docs/options.md and shell completion: the table, for people and shells.
+//! `mthp_ext options` and docs/options.md: the table, for people.
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
-use clap_complete::Shell;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::{Cli, OptionsArgs};
+use super::args::OptionsArgs;
 use crate::errors::{Error, Result};
 use crate::model::options::{OPTIONS, Opt};
 use crate::model::rule::Rule;
@@ -125,16 +123,6 @@ pub fn main(args: &OptionsArgs) -> Result<()> {
     print::rows(&all, args.json, text)
 }
 
-/// `mthp_ext completions SHELL`.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn completions(shell: Shell) -> Result<()> {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "mthp_ext", &mut text);
-    written(io::stdout().write_all(&text))
-}
-
 fn written(result: io::Result<()>) -> Result<()> {
     result.map_err(|source| Error::Output { source })
 }
@@ -151,17 +139,6 @@ mod tests {
             there == page(),
             "run `mthp_ext options --markdown > docs/options.md`"
         );
-    }
-
-    #[test]
-    fn completion_knows_every_public_option() {
-        let mut script = Vec::new();
-        clap_complete::generate(Shell::Bash, &mut Cli::command(), "mthp_ext", &mut script);
-        let script = String::from_utf8(script).unwrap();
-        for option in OPTIONS {
-            let word = format!("--{} ", option.name);
-            assert_eq!(script.contains(&word), !option.measuring, "{word}");
-        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::{self, Directory, PoliciesArgs};
+use super::args::PoliciesArgs;
+use super::lookup::{self, Directory};
 use crate::errors::{Error, Result};
 use crate::model::policy::{BUILT_IN, Policy};
 use crate::model::rule::Rules;
@@ -72,8 +73,8 @@ fn all(directory: &Directory) -> Result<Vec<Row>> {
             .filter(|name| Policy::built_in(name).is_none()),
     );
     let shown = |name: &String| -> Result<Shown> {
-        let policy = cli::policy(name, directory)?;
-        cli::check(&policy)?;
+        let policy = lookup::policy(name, directory)?;
+        lookup::check(&policy)?;
         Ok(Shown::from(policy))
     };
     let row = |name: String| match shown(&name) {

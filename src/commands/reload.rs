@@ -16,7 +16,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cli::ReloadArgs;
+use super::args::ReloadArgs;
 use super::exporter;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::cgroup::Cgroup;

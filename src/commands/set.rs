@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::{SetArgs, UnsetArgs};
+use super::args::{SetArgs, UnsetArgs};
 use super::reload::{self, Verdict};
 use crate::errors::{Error, Result};
 use crate::kernel::cgroup::{self, Cgroup, Names};

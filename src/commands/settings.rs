@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::{ApplyArgs, OutputArgs, SettingsCommand};
+use super::args::{ApplyArgs, OutputArgs, SettingsCommand};
 use crate::errors::{Error, Result};
 use crate::kernel::settings::{Fate, MinFree, Place, Setting, Undone};
 use crate::output::{print, table};

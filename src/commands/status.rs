@@ -11,7 +11,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cli::StatusArgs;
+use super::args::StatusArgs;
 use crate::errors::{Error, Result};
 use crate::kernel::attached;
 use crate::kernel::carrier::Carrier;

@@ -9,7 +9,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use super::cli::TopArgs;
+use super::args::TopArgs;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::attached;
 use crate::kernel::carrier::Carrier;

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use super::*;
+use crate::model::reason::ByReason;
+
+fn full() -> Facts {
+    Facts {
+        release: "7.3.4".to_owned(),
+        cgroup2: Ok(true),
+        btf: Ok(true),
+        carrier: "kernel".to_owned(),
+        module: false,
+        abilities: Abilities {
+            hook: Hook::Known,
+            cgroup_links: true,
+            stall: true,
+            memcg: true,
+            room: true,
+            reasons: ByReason::each(true),
+        },
+        memory: Ok(true),
+        psi: Ok(true),
+        privileged: Ok(true),
+        thp: Thp {
+            enabled: Some("always".to_owned()),
+            unread: None,
+            off: false,
+        },
+    }
+}
+
+#[test]
+fn everything_there_is_full() {
+    let report = judge(&full());
+    assert_eq!((report.verdict, report.exit_code), ("full", 0));
+    assert_eq!(report.policies.len(), BUILT_IN.len());
+}
+
+#[test]
+fn each_lack_has_its_code() {
+    type Lack = fn(&mut Facts);
+    let cases: [(Lack, u8, &str); 10] = [
+        (|f| f.cgroup2 = Ok(false), 10, "cgroup2"),
+        (|f| f.btf = Ok(false), 11, "btf"),
+        (|f| f.abilities.hook = Hook::None, 5, "hook"),
+        (|f| f.abilities.hook = Hook::Foreign, 5, "interface"),
+        (|f| f.abilities.cgroup_links = false, 5, "cgroup-links"),
+        (|f| f.memory = Ok(false), 7, "memory-controller"),
+        (|f| f.psi = Ok(false), 6, "psi"),
+        (|f| f.privileged = Ok(false), 4, "privilege"),
+        (|f| f.abilities.room = false, 0, "full"),
+        (|f| f.abilities.reasons[Reason::Swapin] = false, 0, "full"),
+    ];
+    for (lack, code, verdict) in cases {
+        let mut facts = full();
+        lack(&mut facts);
+        let report = judge(&facts);
+        assert_eq!((report.exit_code, report.verdict), (code, verdict));
+    }
+}
+
+#[test]
+fn without_psi_policies_without_pressure_can_run() {
+    let report = judge(&Facts {
+        psi: Ok(false),
+        ..full()
+    });
+    let can_run = |name| report.policies.contains(&name);
+    assert!(can_run("headroom") && can_run("fixed") && !can_run("default"));
+}
+
+#[test]
+fn a_stock_kernel_lacks_the_hook_first_of_all() {
+    let facts = Facts {
+        abilities: Abilities::default(),
+        psi: Ok(false),
+        privileged: Ok(false),
+        ..full()
+    };
+    assert_eq!(judge(&facts).exit_code, 5);
+}
+
+/// A file that cannot be read is no missing feature, and no missing right.
+#[test]
+fn what_nobody_knows_is_not_missing() {
+    let unread = || Err("Input/output error".to_owned());
+    let facts = Facts {
+        btf: unread(),
+        abilities: Abilities::default(),
+        ..full()
+    };
+    let out = shown(&facts);
+    assert!(
+        out.ends_with("whether a policy can run here is unknown\n"),
+        "{out}"
+    );
+    let facts = Facts {
+        privileged: Ok(false),
+        ..facts
+    };
+    assert!(shown(&facts).ends_with("no policy can run here\n"));
+    let report = judge(&facts);
+    assert_eq!((report.verdict, report.exit_code), ("btf", 1));
+    assert_eq!(report.policies, [""; 0]);
+    let out = shown(&facts);
+    for part in [
+        "    ?  hook ",
+        "unknown: Input/output error\n",
+        "\nmissing: privilege\nunknown: btf, hook, ",
+    ] {
+        assert!(out.contains(part), "{out}");
+    }
+    assert!(!out.contains("install a kernel"), "{out}");
+    // What is known to be missing comes first where it stands first.
+    let facts = Facts {
+        cgroup2: Ok(false),
+        ..facts
+    };
+    assert_eq!(judge(&facts).exit_code, 10);
+}
+
+fn shown(facts: &Facts) -> String {
+    let mut out = Vec::new();
+    text(&judge(facts), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn text_names_what_is_missing_and_the_remedy() {
+    let without = Facts {
+        psi: Ok(false),
+        ..full()
+    };
+    let out = shown(&without);
+    assert!(out.contains("   NO  psi "), "{out}");
+    let end = format!(
+        "missing: psi\n  remedy: boot with psi=1, or use `--policy headroom`\n\
+         policies that can run here: {}\n",
+        judge(&without).policies.join(", ")
+    );
+    assert!(out.ends_with(&end), "{out}");
+    let out = shown(&full());
+    assert!(!out.contains("missing"), "{out}");
+    assert!(
+        out.starts_with(
+            "kernel 7.3.4; transparent_hugepage/enabled is always\ncarrier: kernel\n  yes"
+        ),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_is_different_with_the_module_is_said() {
+    let facts = Facts {
+        carrier: "module mthp_hook 0.1".to_owned(),
+        module: true,
+        ..full()
+    };
+    let out = shown(&facts);
+    assert!(
+        out.contains("\ncarrier: module mthp_hook 0.1\n  different: "),
+        "{out}"
+    );
+    assert_eq!(out.matches("  different: ").count(), DIFFERENCES.len());
+    assert_eq!(judge(&facts).exit_code, 0);
+}
+
+#[test]
+fn the_page_has_the_same_differences() {
+    let page = include_str!("../../../docs/carriers.md");
+    let (_, rest) = page.split_once("### What is different\n").unwrap();
+    let (section, _) = rest.split_once("\n###").unwrap();
+    let rows: Vec<&str> = section
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .skip(2)
+        .collect();
+    let here: Vec<String> = DIFFERENCES
+        .iter()
+        .map(|(of, how)| format!("| {of} | {how} |"))
+        .collect();
+    assert_eq!(rows, here);
+}
+
+/// Every policy runs, and what it does without is named.
+#[test]
+fn kfuncs_that_tell_what_is_left_are_named() {
+    let mut facts = full();
+    facts.abilities.room = false;
+    let report = judge(&facts);
+    assert_eq!(report.policies.len(), BUILT_IN.len());
+    let json = serde_json::to_value(&report).unwrap();
+    let line = json["features"].as_array().unwrap();
+    let line = line.iter().find(|line| line["name"] == "room-kfuncs");
+    assert_eq!(line.unwrap()["present"], false);
+    let out = shown(&facts);
+    for part in [
+        "   NO  room-kfuncs",
+        " bpf_cgroup_spare_pages and bpf_cgroup_cold_file_pages, for the rule room\n",
+        "; without it the machine does not count, and page cache as of the last scan\n",
+        "missing: room-kfuncs\n",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+}
+
+#[test]
+fn with_a_foreign_hook_no_policy_can_run() {
+    let mut facts = full();
+    facts.abilities.hook = Hook::Foreign;
+    let report = judge(&facts);
+    assert!(report.policies.is_empty());
+    let out = shown(&facts);
+    assert!(
+        out.contains("missing: interface\n  remedy: install a kernel with"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_stock_kernel_gets_one_remedy_for_all_of_it() {
+    let out = shown(&Facts {
+        abilities: Abilities::default(),
+        ..full()
+    });
+    assert!(
+        out.contains(
+            "missing: hook, interface, cgroup-links, psi-kfuncs, memcg-kfuncs, room-kfuncs, reasons\n"
+        ),
+        "{out}"
+    );
+    assert_eq!(out.matches("remedy:").count(), 1, "{out}");
+    assert!(out.contains("docs/install.md"), "{out}");
+    assert!(out.ends_with("no policy can run here\n"), "{out}");
+}
