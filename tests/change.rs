@@ -12,9 +12,9 @@ mod host;
 
 use host::Program;
 use mthp_ext::model::abi::{self, Bind, NO_CAP, Record, Tunables};
-use mthp_ext::model::options;
 use mthp_ext::model::orders::Sizes;
 use mthp_ext::model::reason::Reason;
+use mthp_ext::model::resolve;
 use mthp_ext::model::rule::Rule;
 use mthp_ext::model::sentences::calm_below;
 use mthp_ext::output::change::{Until, changes, until};
@@ -95,7 +95,7 @@ impl Random {
     }
 
     fn case(&mut self, sizes: &Sizes) -> WhatIf {
-        let mut t = options::defaults(sizes).unwrap();
+        let mut t = resolve::defaults(sizes).unwrap();
         t.rules = u32::try_from(self.below(64)).unwrap() | (1 << Rule::Room as u32);
         t.takes_back = u32::try_from(self.below(2)).unwrap();
         t.bind = Bind(u32::try_from(self.below(4)).unwrap());

@@ -16,10 +16,11 @@ use super::given::Given;
 use super::schema;
 use crate::errors::{EXIT_CODES, Error, Result};
 use crate::model::abi::Tunables;
-use crate::model::config::OnExit;
-use crate::model::options::{self, Opt};
+use crate::model::ending::OnExit;
+use crate::model::options::Opt;
 use crate::model::orders::Sizes;
 use crate::model::policy::{BUILT_IN, ENDING, Mistake, Policy};
+use crate::model::resolve;
 use crate::model::units;
 
 /// The policy without `--policy`.
@@ -484,7 +485,7 @@ fn wrong(file: Option<&Path>, mistake: Mistake) -> Error {
 /// [`Error::Policy`].
 pub fn check(policy: &Policy) -> Result<()> {
     let file = policy.file.as_deref();
-    options::sound(policy).map_err(|mistake| wrong(file, mistake))
+    resolve::sound(policy).map_err(|mistake| wrong(file, mistake))
 }
 
 /// Reads the file of a policy.
@@ -622,7 +623,7 @@ impl RunArgs {
             return Ok((Some(policy), tunables));
         }
         self.no_values()?;
-        let tunables = options::defaults(sizes).map_err(|mistake| wrong(None, mistake))?;
+        let tunables = resolve::defaults(sizes).map_err(|mistake| wrong(None, mistake))?;
         Ok((None, tunables))
     }
 
@@ -648,7 +649,7 @@ impl RunArgs {
 
     fn values(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
         let policy = policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.directory)?;
-        let tunables = options::tunables(&policy, &self.given.values, sizes);
+        let tunables = resolve::tunables(&policy, &self.given.values, sizes);
         // Without a line it is not the file's fault alone.
         let tunables = tunables.map_err(|mistake| {
             let file = policy.file.as_deref().filter(|_| mistake.line.is_some());
@@ -661,9 +662,10 @@ impl RunArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::config::{Ending, Place};
+    use crate::model::ending::Ending;
     use crate::model::options::OPTIONS;
     use crate::model::orders::X86;
+    use crate::model::place::Place;
     use clap::CommandFactory;
 
     /// An empty directory, not that of the machine.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::why::{self, Level};
 use crate::kernel::clock::now_ms;
 use crate::model::abi::{Event, NO_LIMIT, Tunables};
-use crate::model::config::{Ending, ON_EXIT};
+use crate::model::ending::{Ending, ON_EXIT};
 use crate::model::orders::Sizes;
 use crate::model::reason::ByReason;
 use crate::model::rule::Rule;
@@ -382,10 +382,10 @@ impl<W: Write> Log<W> {
 mod tests {
     use super::*;
     use crate::model::abi::{Decision as Decided, Record, RuleNumber};
-    use crate::model::config::OnExit;
-    use crate::model::options;
+    use crate::model::ending::OnExit;
     use crate::model::orders::X86;
     use crate::model::reason::Reason;
+    use crate::model::resolve;
 
     fn built_in() -> Source {
         Source {
@@ -445,7 +445,7 @@ mod tests {
             swapped_bytes: 0,
         };
         let level = (event.now.room_bytes != NO_LIMIT).then_some(level);
-        let tunables = options::defaults(&X86).unwrap();
+        let tunables = resolve::defaults(&X86).unwrap();
         Line::decision(event, cgroup.to_owned(), level, &tunables, &X86)
     }
 
