@@ -350,8 +350,13 @@ impl Opt {
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::btf::Btf;
+    use libbpf_rs::btf::types::Enum;
+
     use super::*;
+    use crate::model::abi::OBJECT;
     use crate::model::orders::X86;
+    use crate::model::reason::Reason;
 
     /// The defaults, on a machine.
     fn usual() -> Tunables {
@@ -439,6 +444,31 @@ mod tests {
                 .map(|o| o.name)
                 .collect();
             assert_eq!(changed, [option.name]);
+        }
+    }
+
+    /// A bit without a name could neither be set nor shown.
+    #[test]
+    fn each_bit_that_rules_may_bind_has_its_row() {
+        let btf = Btf::from_raw("mthp", OBJECT).unwrap().unwrap();
+        let there: Enum<'_> = btf.type_by_name("mthp_bind").unwrap();
+        let mut there: Vec<i64> = there.iter().map(|bit| bit.value).collect();
+        let mut named: Vec<i64> = BIND.iter().map(|bit| bit.bit.0.into()).collect();
+        there.sort_unstable();
+        named.sort_unstable();
+        assert_eq!(named, there);
+    }
+
+    /// Help names what there is, and the table of reasons is another one.
+    #[test]
+    fn help_names_each_reason_and_each_bit() {
+        let cap = Opt::named("cap").unwrap().help;
+        for reason in Reason::ALL {
+            assert!(cap.contains(&format!("{}=", reason.name())), "{cap}");
+        }
+        let bind = Opt::named("bind").unwrap().help;
+        for Bit { name, what, .. } in BIND {
+            assert!(bind.contains(&format!("{name} ({what}")), "{bind}");
         }
     }
 }
