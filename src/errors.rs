@@ -540,6 +540,7 @@ Exit codes:
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
@@ -636,6 +637,15 @@ mod tests {
                 code: 0,
             },
         ]
+    }
+
+    /// A new one that shares the code of another is looked at, too.
+    #[test]
+    fn all_of_them_are_tested() {
+        let source = include_str!("errors.rs").split("#[cfg(test)]").next();
+        let messages = source.unwrap().matches("\n    #[error(").count();
+        let kinds: HashSet<_> = all().iter().map(std::mem::discriminant).collect();
+        assert_eq!(kinds.len(), messages);
     }
 
     #[test]

@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What is decided for cases that tests/change.rs makes up: reads them from the file that its
- * argument names, and prints a record for each, as `mthp_ext explain` would have it.
+ * argument names, and prints a record for each, as `mthp_ext explain` would have it, with what
+ * user space works out by itself.
  */
 #include <stdio.h>
 
 #include "decide.h"
 #include "stall.h"
+
+/* The types of the kernel that it names are those of hook.h. */
+#define MTHP_KERNEL_H
+/* What is constant in a load changes from case to case. */
+#define const
+#include "heartbeat.bpf.h"
+#undef const
 
 struct what_if {
 	struct mthp_tunables t;
@@ -15,11 +23,14 @@ struct what_if {
 	__u64 machine, limit, used, swapped, cache;
 	/* The verdict, and the stall of each window to come. */
 	__u64 seen, hold, calm, stall_ns;
+	/* The scans. */
+	__u64 now_ns, scanned_ns, oldest_ns;
 };
 
 struct answer {
 	struct mthp_record now;
 	__u64 windows;	/* until the verdict falls; 1000: it does not */
+	__u64 fits_is_given, calm_ns, stale;
 };
 
 static __u64 room_of(const struct what_if *c)
@@ -34,6 +45,14 @@ static __u64 room_of(const struct what_if *c)
 	}
 	return mthp_key_bytes(mthp_nearer(none, 1, c->limit, c->used - c->cache,
 					  swapped + mthp_never_fits(t->limit_share, t), t->limit_share, t), t);
+}
+
+static __u64 is_stale(const struct what_if *c)
+{
+	clock_ns = c->now_ns;
+	mthp_scanned = c->scanned_ns;
+	mthp_stale_after = c->oldest_ns;
+	return mthp_is_stale();
 }
 
 static __u64 windows_until_calm(const struct what_if *c)
@@ -69,8 +88,9 @@ int main(int argc, char **argv)
 			.limit_bytes = c.limit << c.t.page_shift, .used_bytes = c.used << c.t.page_shift,
 			.swapped_bytes = c.swapped << c.t.page_shift, .level_id = !c.machine,
 			.pressure = c.pressure, .seen = c.seen, .hold = c.hold, .calm = c.calm,
-		}, .windows = windows_until_calm(&c) };
+		}, .windows = windows_until_calm(&c), .calm_ns = mthp_calm_ns(&c.t), .stale = is_stale(&c) };
 
+		a.fits_is_given = !mthp_never_fits(c.t.limit_share, &c.t);
 		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			f.reason = reason;
 			a.now.decided[reason] = mthp_decide(&f, &c.t, mthp_room_is_known, 0);

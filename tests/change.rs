@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What `explain` says would change a decision is true: each fact that it names is fed back into
-//! the decision that the kernel runs, and the last one that is not enough, too.
+//! the decision that the kernel runs, and the last one that is not enough, too.  And what user
+//! space works out by itself is what the kernel's code makes of the same.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,12 +12,13 @@
 mod host;
 
 use host::Program;
+use mthp_ext::kernel::attached::Heartbeat;
 use mthp_ext::model::abi::{self, Bind, NO_CAP, Record, Tunables};
-use mthp_ext::model::options;
 use mthp_ext::model::orders::Sizes;
 use mthp_ext::model::reason::Reason;
+use mthp_ext::model::resolve;
 use mthp_ext::model::rule::Rule;
-use mthp_ext::model::sentences::calm_below;
+use mthp_ext::model::sentences::{calm_below, what_fits_is_given};
 use mthp_ext::output::change::{Until, changes, until};
 use mthp_ext::output::why::rules;
 
@@ -48,6 +50,9 @@ struct WhatIf {
     hold: u64,
     calm: u64,
     stall_ns: u64,
+    now_ns: u64,
+    scanned_ns: u64,
+    oldest_ns: u64,
 }
 
 /// `struct answer` of change.c.
@@ -56,6 +61,9 @@ struct WhatIf {
 struct Answer {
     now: Record,
     windows: u64,
+    fits_is_given: u64,
+    calm_ns: u64,
+    stale: u64,
 }
 
 // SAFETY: integers without padding, as of the C side.
@@ -95,7 +103,7 @@ impl Random {
     }
 
     fn case(&mut self, sizes: &Sizes) -> WhatIf {
-        let mut t = options::defaults(sizes).unwrap();
+        let mut t = resolve::defaults(sizes).unwrap();
         t.rules = u32::try_from(self.below(64)).unwrap() | (1 << Rule::Room as u32);
         t.takes_back = u32::try_from(self.below(2)).unwrap();
         t.bind = Bind(u32::try_from(self.below(4)).unwrap());
@@ -104,6 +112,7 @@ impl Random {
         t.room_factor = 1 + self.any(20);
         t.min_memory = self.any(40);
         t.sparse_bytes = self.any(2) << 20;
+        t.threshold_ns = 1000 + self.below(t.window_ns - 999);
         t.max_hold = 1 + u32::try_from(self.any(8)).unwrap();
         for reason in Reason::ALL {
             let caps = [NO_CAP, 0, 4, 9, 62];
@@ -112,6 +121,14 @@ impl Random {
         let limit = self.any(30);
         let mut near = || (limit + self.any(14)).saturating_sub(self.any(30));
         let (used, swapped) = (near(), near());
+        let (scanned_ns, oldest_ns) = (self.any(50), self.any(40));
+        let now_ns = match self.below(4) {
+            0 => scanned_ns + oldest_ns,
+            1 => scanned_ns + oldest_ns + 1,
+            // Another CPU may have ended a scan since the clock was read.
+            2 => self.any(50),
+            _ => scanned_ns + self.any(45),
+        };
         WhatIf {
             used,
             swapped: swapped * self.below(2),
@@ -129,6 +146,9 @@ impl Random {
             hold: self.below(u64::from(t.max_hold) + 1),
             calm: 0,
             stall_ns: calm_below(&t) - 1,
+            now_ns,
+            scanned_ns,
+            oldest_ns,
         }
     }
 }
@@ -381,4 +401,27 @@ fn a_verdict_falls_after_the_windows_that_are_named() {
         );
     }
     assert!(decide(&loud).iter().all(|answer| answer.windows == NEVER));
+}
+
+/// What user space says beside the record, of the same values.
+#[test]
+fn what_is_worked_out_here_is_what_the_kernel_side_works_out() {
+    let (cases, answers) = cases(&x86());
+    let mut said = [0; 3];
+    for (case, answer) in cases.iter().zip(&answers) {
+        let fits = what_fits_is_given(&case.t);
+        assert_eq!(fits, answer.fits_is_given != 0, "{:?}", case.t);
+        assert_eq!(calm_below(&case.t), answer.calm_ns, "{:?}", case.t);
+        let (now, scanned, oldest) = (case.now_ns, case.scanned_ns, case.oldest_ns);
+        let heartbeat = Heartbeat::at(now, scanned, oldest);
+        let stale = heartbeat.is_some_and(|heartbeat| !heartbeat.beats());
+        let when = format!("{now} after {scanned}, at most {oldest}");
+        assert_eq!(stale, answer.stale != 0, "{when}");
+        let halved = case.t.max_hold > 1;
+        for (count, is_so) in said.iter_mut().zip([fits, halved, stale]) {
+            *count += usize::from(is_so);
+        }
+    }
+    let some = |count: &usize| (500..cases.len() - 500).contains(count);
+    assert!(said.iter().all(some), "{said:?}");
 }

@@ -16,9 +16,12 @@ use common::ext::{self, Ext, attached, command, fails, output, run_on, status, s
 use common::own::OwnFile;
 use common::worker::Worker;
 use common::{Group, MIB, Setting, THP, read, world, write};
-use mthp_ext::model::options::{self, OPTIONS, Opt, Value, Values};
+use mthp_ext::model::given::Values;
+use mthp_ext::model::options::{OPTIONS, Opt};
 use mthp_ext::model::orders::Sizes;
 use mthp_ext::model::policy::Policy;
+use mthp_ext::model::resolve;
+use mthp_ext::model::value::Value;
 
 /// Those of the guest.
 const X86: Sizes = Sizes {
@@ -312,7 +315,7 @@ fn status_shows_the_value_of_every_option() {
             let mut more = values.clone();
             more.add(option, value);
             // Some do not go together: they are for the next time.
-            if options::tunables(&policy, &more, &X86).is_err() {
+            if resolve::tunables(&policy, &more, &X86).is_err() {
                 return true;
             }
             values = more;
@@ -323,7 +326,7 @@ fn status_shows_the_value_of_every_option() {
             false
         });
         assert!(left.len() < before, "{} alone is refused", left[0].name);
-        let tunables = options::tunables(&policy, &values, &X86).unwrap();
+        let tunables = resolve::tunables(&policy, &values, &X86).unwrap();
         let expected: serde_json::Map<_, _> = OPTIONS.iter().map(|o| o.json(&tunables)).collect();
         let group = Group::new("settings");
         let args: Vec<&str> = args.iter().map(String::as_str).collect();

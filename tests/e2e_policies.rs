@@ -10,8 +10,8 @@ use common::own::{OwnFile, object_without, object_without_state};
 use common::worker::Worker;
 use common::{Group, MIB, world};
 use mthp_ext::model::abi;
-use mthp_ext::model::options::SCANS;
 use mthp_ext::model::policy::{BUILT_IN, Policy};
+use mthp_ext::model::rule::SCANS;
 use mthp_ext::model::rule::{Rule, Rules};
 
 #[test]

@@ -22,15 +22,16 @@ use mthp_ext::kernel::programs::Programs;
 use mthp_ext::kernel::takeover::Stay;
 use mthp_ext::kernel::thp;
 use mthp_ext::model::abi::Tunables;
-use mthp_ext::model::options::{self, Values};
+use mthp_ext::model::given::Values;
 use mthp_ext::model::policy::Policy;
 use mthp_ext::model::profiles::{self, Profiles};
+use mthp_ext::model::resolve;
 
 /// A policy that leaves no more than this size.
 fn cap(name: &str, size: &str) -> Tunables {
     let text = format!("about = 'a test'\nrules = ['cap']\ncap = '{size}'\n");
     let policy = Policy::parse(name, &text).unwrap();
-    options::tunables(&policy, &Values::default(), &thp::sizes_of_this_machine()).unwrap()
+    resolve::tunables(&policy, &Values::default(), &thp::sizes_of_this_machine()).unwrap()
 }
 
 fn id(group: &Group) -> u64 {

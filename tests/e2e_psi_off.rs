@@ -6,8 +6,8 @@ mod common;
 use common::ext::{Ext, K64, attached, fails, output};
 use common::worker::Worker;
 use common::{Group, MIB, world};
-use mthp_ext::model::options::SCANS;
 use mthp_ext::model::policy::{BUILT_IN, Policy};
+use mthp_ext::model::rule::SCANS;
 
 #[test]
 #[ignore = "needs the lab's VM, booted with psi=0"]

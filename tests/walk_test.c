@@ -8,7 +8,7 @@
 #include "unit.h"
 #include "walk.h"
 
-/* As to_the_end() in src/loader.rs. */
+/* As to_the_end() in src/kernel/load.rs. */
 #define STEPS	4096
 
 static __u32 list[MTHP_LIST];

@@ -11,7 +11,7 @@ use super::exporter::Address;
 use super::given::Given;
 use super::lookup::{CONFIG, Directory};
 use crate::errors::EXIT_CODES;
-use crate::model::config::OnExit;
+use crate::model::ending::OnExit;
 use crate::model::units;
 
 /// Whether one was given matters: clap's own default would hide it.

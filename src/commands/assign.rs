@@ -18,12 +18,13 @@ use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::process;
 use crate::kernel::xattr::{self, Xattr};
 use crate::model::abi::{self, Bind, Load, PROFILES, Tunables};
-use crate::model::config::{Here, ON_EXIT, OnExit, Problem, XATTR};
-use crate::model::options::SCANS;
+use crate::model::config::{Problem, XATTR};
+use crate::model::ending::{Here, ON_EXIT, OnExit};
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
 use crate::model::policy::Policy;
 use crate::model::profiles::{self, Profiles};
+use crate::model::rule::SCANS;
 use crate::model::rule::{Rule, Rules};
 
 /// Cgroups that have gone are forgotten once there may be this many of them.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::errors::Result;
 use crate::kernel::carrier::Carrier;
 use crate::model::abi::Tunables;
-use crate::model::config::{Ending, ON_EXIT};
+use crate::model::ending::{Ending, ON_EXIT};
 use crate::model::rule::Rules;
 use crate::output::log::Source;
 use crate::output::print;
@@ -68,12 +68,12 @@ pub fn main(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::options;
     use crate::model::orders::X86;
+    use crate::model::resolve;
 
     #[test]
     fn it_says_what_would_be_attached() {
-        let tunables = options::defaults(&X86).unwrap();
+        let tunables = resolve::defaults(&X86).unwrap();
         let what = Source {
             policy: Some("web".to_owned()),
             file: Some("/e/web.toml".into()),

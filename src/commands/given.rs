@@ -3,7 +3,9 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::model::options::{OPTIONS, Opt, Value, Values};
+use crate::model::given::Values;
+use crate::model::options::{OPTIONS, Opt};
+use crate::model::value::Value;
 
 /// Of the option that gives any other, for measurements.
 const SET: &str = "set";

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::errors::{Error, Result};
-use crate::model::options;
 use crate::model::policy::{BUILT_IN, ENDING, Mistake, Policy};
+use crate::model::resolve;
 
 /// Where a configuration is looked for.
 pub const CONFIG: &str = "/etc/mthp_ext/config.toml";
@@ -47,7 +47,7 @@ pub(super) fn wrong(file: Option<&Path>, mistake: Mistake) -> Error {
 /// [`Error::Policy`].
 pub fn check(policy: &Policy) -> Result<()> {
     let file = policy.file.as_deref();
-    options::sound(policy).map_err(|mistake| wrong(file, mistake))
+    resolve::sound(policy).map_err(|mistake| wrong(file, mistake))
 }
 
 /// Reads the file of a policy.

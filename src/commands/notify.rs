@@ -13,7 +13,7 @@ use sd_notify::NotifyState;
 use super::timer::not_again;
 use crate::errors::{Context, Error, Result};
 use crate::kernel::handed::{self, Named};
-use crate::model::config::Ending;
+use crate::model::ending::Ending;
 
 /// Takes what the service manager holds for this process, once: it has no other owner then.
 ///

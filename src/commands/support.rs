@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::errors::{Error, Result};
-use crate::kernel::carrier::{Abilities, By, Carrier, Hook};
+use crate::kernel::abilities::{Abilities, Hook};
+use crate::kernel::carrier::{By, Carrier};
 use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::process;
 use crate::kernel::psi;

@@ -54,7 +54,16 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Are its scans recent enough for its verdicts to be obeyed?
+    /// At `now_ns`, of scans that ended last at `scanned_ns`; `None` where nothing ages.
+    pub fn at(now_ns: u64, scanned_ns: u64, oldest_ns: u64) -> Option<Self> {
+        (oldest_ns != 0).then(|| Heartbeat {
+            age_ns: now_ns.saturating_sub(scanned_ns),
+            oldest_ns,
+        })
+    }
+
+    /// Are its scans recent enough for its verdicts to be obeyed?  As `mthp_is_stale()` of
+    /// `bpf/heartbeat.bpf.h`; tests/change.rs compares.
     pub fn beats(&self) -> bool {
         self.age_ns <= self.oldest_ns
     }
@@ -265,12 +274,7 @@ fn heartbeat(map_ids: &[u32]) -> io::Result<Option<Heartbeat>> {
         }
     }
     let now_ns = u64::try_from(clock::monotonic().as_nanos()).unwrap_or_default();
-    Ok(scanned_ns
-        .filter(|_| oldest_ns != 0)
-        .map(|scanned_ns| Heartbeat {
-            age_ns: now_ns.saturating_sub(scanned_ns),
-            oldest_ns,
-        }))
+    Ok(scanned_ns.and_then(|scanned_ns| Heartbeat::at(now_ns, scanned_ns, oldest_ns)))
 }
 
 /// What a map of this name has; `None` for another one.

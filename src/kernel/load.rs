@@ -27,9 +27,8 @@ use super::programs::{Programs, load_error, mismatch, why_not};
 use super::takeover::{self, Before, Stay};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Load, Walk};
-use crate::model::options::SCANS;
 use crate::model::profiles::Profiles;
-use crate::model::rule::Rules;
+use crate::model::rule::{Rules, SCANS};
 use crate::model::shown;
 
 /// Programs that nobody needs before the policy is in force.

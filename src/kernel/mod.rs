@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is asked of the kernel: BPF objects and links, cgroups, PSI, THP settings.
 
+pub mod abilities;
 pub mod assign;
 pub mod attached;
 pub mod btf;

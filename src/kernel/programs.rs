@@ -15,8 +15,8 @@ use libbpf_rs::{ErrorKind, ObjectBuilder, OpenObject, PrintLevel};
 use super::carrier;
 use crate::errors::{Error, Result};
 use crate::model::abi::{self, Load};
-use crate::model::options::SCANS;
 use crate::model::profiles::Profiles;
+use crate::model::rule::SCANS;
 
 /// An object, read and not loaded yet.
 pub struct Programs {

@@ -18,8 +18,7 @@ use super::programs::{Programs, load_error};
 use super::{carrier, clock};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Kept, Load};
-use crate::model::options::SCANS;
-use crate::model::rule::Rules;
+use crate::model::rule::{Rules, SCANS};
 use crate::model::shown;
 
 /// What is to become of a policy, and what there is of one before it.

@@ -2,7 +2,7 @@
 //! The types that the BPF programs and mthp_ext share.
 //!
 //! They are those of bpf/abi.h and bpf/hook.h: libbpf-cargo writes them down from the type
-//! information of the compiled object.  Three macros have a copy here, which a test compares.
+//! information of the compiled object.
 
 use super::shown::shown;
 
@@ -30,21 +30,32 @@ pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mthp.bpf.o")
 
 /// Version of the layout and its meaning.
 pub const ABI: Abi = Abi::MTHP_ABI;
-/// `MTHP_NO_LIMIT`: nothing on the path binds.
-pub const NO_LIMIT: u64 = u64::MAX;
-/// `MTHP_NO_CAP`: a cap that caps nothing.
-pub const NO_CAP: u32 = 63;
-/// `MTHP_RESERVE`: folios of the largest size that a limit must have room for to count as none.
-pub const RESERVE: u32 = 4;
-/// Every order but 0, which is always allowed.
-pub const ALL_ORDERS: u64 = !1;
+/// Macros are in no type information: each has a copy, which a test compares with the header's.
+macro_rules! copies {
+    ($($(#[$doc:meta])+ $name:ident is $macro:ident: $type:ty = $value:expr;)+) => {
+        $($(#[$doc])+ pub const $name: $type = $value;)+
 
-/// `MTHP_NR_SIZES`: sizes that are counted one by one, from that of [`LEAST_ORDER`] on.
-pub const SIZES: usize = 12;
-/// `MTHP_LEAST_ORDER`: the least order of anonymous memory.
-pub const LEAST_ORDER: u32 = 2;
-/// `MTHP_PROFILES`: policies that one attachment serves at a time.
-pub const PROFILES: usize = 64;
+        #[cfg(test)]
+        const COPIES: &[(&str, u64)] = &[$((stringify!($macro), $name as u64)),+];
+    };
+}
+
+copies! {
+    /// Nothing on the path binds.
+    NO_LIMIT is MTHP_NO_LIMIT: u64 = u64::MAX;
+    /// A cap that caps nothing.
+    NO_CAP is MTHP_NO_CAP: u32 = 63;
+    /// Folios of the largest size that a limit must have room for to count as none.
+    RESERVE is MTHP_RESERVE: u32 = 4;
+    /// Every order but 0, which is always allowed.
+    ALL_ORDERS is MTHP_ALL_ORDERS: u64 = !1;
+    /// Sizes that are counted one by one, from that of [`LEAST_ORDER`] on.
+    SIZES is MTHP_NR_SIZES: usize = 12;
+    /// The least order of anonymous memory.
+    LEAST_ORDER is MTHP_LEAST_ORDER: u32 = 2;
+    /// Policies that one attachment serves at a time.
+    PROFILES is MTHP_PROFILES: usize = 64;
+}
 
 /// Name of the map with the constants of a load, which is that of their section.
 pub const CONSTANTS_MAP: &str = ".rodata.mthp";
@@ -123,6 +134,9 @@ pub fn set_text(bytes: &mut [u8], text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use libbpf_rs::ObjectBuilder;
     use libbpf_rs::btf::Btf;
     use libbpf_rs::btf::types::{Enum, MemberAttr, Struct};
 
@@ -159,40 +173,78 @@ mod tests {
         assert_eq!(text(b"ab"), "ab");
     }
 
-    /// Macros are in no type information: these stand in the header and above.
+    /// The compiler that reads the header for the object compares.
     #[test]
     fn constants_are_those_of_the_header() {
-        let header = include_str!("../../bpf/abi.h");
-        for line in [
-            "#define MTHP_ALL_ORDERS\t(~1ULL)\n",
-            "#define MTHP_NO_LIMIT\t(~0ULL)\n",
-            "#define MTHP_NO_CAP\t63u\n",
-            "#define MTHP_RESERVE\t4u\n",
-            "#define MTHP_PROFILES\t64\n",
-            "#define MTHP_LEAST_ORDER\t2\n",
-            "#define MTHP_NR_SIZES\t\t12\n",
-        ] {
-            assert!(header.contains(line), "{line}");
+        let compiles = |copies: &[(&str, u64)]| {
+            let mut source = "#include \"abi.h\"\n".to_owned();
+            for (name, value) in copies {
+                source += &format!("_Static_assert({name} == {value}ULL, \"\");\n");
+            }
+            let file = tempfile::Builder::new().suffix(".c").tempfile().unwrap();
+            std::fs::write(file.path(), source).unwrap();
+            let out = Command::new(env!("CLANG_OF_THE_BUILD"))
+                .args(["-fsyntax-only", "-I"])
+                .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf"))
+                .arg(file.path())
+                .output()
+                .expect("the compiler that made the policies");
+            let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+            out.status.success().then_some(()).ok_or(errors)
+        };
+        assert_eq!(compiles(COPIES), Ok(()));
+        let (name, value) = COPIES[0];
+        assert!(compiles(&[(name, value - 1)]).is_err());
+    }
+
+    /// One that is not there would be taken for an object without it.
+    #[test]
+    fn names_are_those_of_the_object() {
+        let mut builder = ObjectBuilder::default();
+        let open = builder.open_memory(OBJECT).unwrap();
+        let maps = [
+            CONSTANTS_MAP,
+            PROFILES_MAP,
+            KEPT_MAP,
+            SCANNED_MAP,
+            STORAGE_MAP,
+            EVENTS_MAP,
+        ];
+        for name in maps {
+            assert!(open.maps().any(|map| map.name() == name), "{name}");
         }
-        assert_eq!((ALL_ORDERS, NO_LIMIT), (!1, !0));
-        assert_eq!((NO_CAP, RESERVE, PROFILES), (63, 4, 64));
-        assert_eq!((LEAST_ORDER, SIZES), (2, 12));
+        for name in [SCAN_PROG, ASSIGN_PROG, NAME_PROG, EXPLAIN_PROG] {
+            assert!(open.progs().any(|program| program.name() == name), "{name}");
+        }
+    }
+
+    /// The types that both sides share: those that are named above, and what one is made of.
+    fn shared() -> Vec<&'static str> {
+        let (_, list) = include_str!("abi.rs")
+            .split_once("pub use skeleton::types::{")
+            .unwrap();
+        let (list, _) = list.split_once("};").unwrap();
+        let names = list.split(',').map(|one| one.trim().split(' ').next());
+        let mut names: Vec<&str> = names.flatten().filter(|name| !name.is_empty()).collect();
+        // The number itself.
+        names.retain(|name| *name != "mthp_abi");
+        names.push("mthp_stall");
+        names.sort_unstable();
+        names
     }
 
     /// Each member with its place, and each number that has a name.
     fn layout() -> String {
         let btf = Btf::from_raw("mthp", OBJECT).unwrap().unwrap();
         let mut text = String::new();
-        for name in [
-            "mthp_load",
-            "mthp_tunables",
-            "mthp_decision",
-            "mthp_record",
-            "mthp_event",
-            "mthp_explained",
-            "mthp_walk",
-            "mthp_assignment",
-        ] {
+        for name in shared() {
+            if let Some(of) = btf.type_by_name::<Enum<'_>>(name) {
+                for member in of.iter() {
+                    let name = member.name.unwrap().to_string_lossy();
+                    text += &format!("{name} {}\n", member.value);
+                }
+                continue;
+            }
             let of: Struct<'_> = btf.type_by_name(name).unwrap();
             for member in of.iter() {
                 let MemberAttr::Normal { offset } = member.attr else {
@@ -200,13 +252,6 @@ mod tests {
                 };
                 let member = member.name.unwrap().to_string_lossy();
                 text += &format!("{name}.{member} {}\n", offset / 8);
-            }
-        }
-        for name in ["mthp_rule", "mthp_bind", "mthp_own"] {
-            let of: Enum<'_> = btf.type_by_name(name).unwrap();
-            for member in of.iter() {
-                let name = member.name.unwrap().to_string_lossy();
-                text += &format!("{name} {}\n", member.value);
             }
         }
         text
@@ -224,8 +269,10 @@ mod tests {
     #[test]
     fn a_layout_has_its_number() {
         let layout = layout();
-        assert!(layout.contains("mthp_tunables.rules 44\n"), "{layout}");
-        let written = (17, 0x4b16_c45d_37fd_cec4);
+        for part in ["mthp_tunables.rules 44\n", "mthp_cgroup.stall 0\n"] {
+            assert!(layout.contains(part), "{layout}");
+        }
+        let written = (17, 0x84c5_82fa_14a3_3ac5);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,

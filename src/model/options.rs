@@ -1,49 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The table of options.
+//! The table of options, and which of their values do not go together.
 //!
 //! Each row is all that is known of an option: the command line, the keys of policy files,
 //! `status`, JSON, docs/options.md and shell completion are made of it.  To add one, add a
 //! field to `struct mthp_tunables` and a row here.
 
-use serde_json::json;
-
-use super::abi::{self, Bind, Tunables};
+use super::abi::{Bind, Tunables};
 use super::caps::Caps;
-use super::orders::Sizes;
-use super::policy::{Mistake, Policy};
 use super::reason::NR_REASONS;
 use super::rule::{Rule, Rules};
 use super::units;
-
-/// What is counted, and so how a value is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// `100ms`; nanoseconds inside.
-    Time,
-    /// `16M`; bytes inside.
-    Size,
-    /// `50`; 1024ths inside.
-    Percent,
-    /// `1024`.
-    Number,
-    /// `16`; one less inside, as the programs mask instead of dividing.
-    PowerOfTwo,
-    /// `1` or `0`; `true` and `false` are the same.
-    Switch,
-    /// `64K`, or `fault=64K,swapin=4K`.
-    Caps,
-    /// `advised,collapse`: names of bits.
-    Set(&'static [(&'static str, Bind)]),
-}
-
-/// A value, as the programs know it; only caps do not, as they depend on the base page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// In the unit's inner form.
-    Number(u64),
-    /// Largest sizes.
-    Caps(Caps),
-}
+use super::value::{Bit, Unit, Value};
 
 /// Where a value is kept.
 enum Field {
@@ -73,9 +40,18 @@ pub struct Opt {
     field: Field,
 }
 
-const BIND: &[(&str, Bind)] = &[
-    ("advised", Bind::MTHP_BIND_ADVISED),
-    ("collapse", Bind::MTHP_BIND_COLLAPSE),
+/// What rules may bind besides.
+pub const BIND: &[Bit] = &[
+    Bit {
+        name: "advised",
+        bit: Bind::MTHP_BIND_ADVISED,
+        what: "MADV_HUGEPAGE memory",
+    },
+    Bit {
+        name: "collapse",
+        bit: Bind::MTHP_BIND_COLLAPSE,
+        what: "MADV_COLLAPSE",
+    },
 ];
 
 /// The table.
@@ -261,6 +237,47 @@ pub static OPTIONS: &[Opt] = &[
     },
 ];
 
+/// Values of two options that are each fine and do not go together.
+pub struct Clash {
+    /// Both: the later line of a file is to blame.
+    pub options: [&'static str; 2],
+    /// Is it so?
+    pub is: fn(&Tunables, &Caps) -> bool,
+    /// What is wrong, and the remedy.
+    pub what: fn(&Tunables) -> String,
+}
+
+/// All of them.
+pub static CLASHES: [Clash; 3] = [
+    // PSI triggers refuse more.
+    Clash {
+        options: ["threshold", "window"],
+        is: |t, _| t.threshold_ns > t.window_ns,
+        what: |t| {
+            format!(
+                "threshold {} is longer than the window ({}), which no stall can reach: \
+                 give a smaller threshold, or a longer window",
+                units::show_duration(t.threshold_ns),
+                units::show_duration(t.window_ns)
+            )
+        },
+    },
+    Clash {
+        options: ["count-nodes", "count-machine"],
+        is: |t, _| t.count_nodes != 0 && t.count_machine == 0,
+        what: |_| {
+            "count-nodes is for the machine, which count-machine 0 leaves out: \
+             give count-nodes 0, too"
+                .to_owned()
+        },
+    },
+    Clash {
+        options: ["cap", "bind"],
+        is: |t, caps| caps.collapse_named && t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 == 0,
+        what: |_| "cap names collapse, which no rule binds: add collapse to bind".to_owned(),
+    },
+];
+
 impl Opt {
     /// The option of this name.
     pub fn named(name: &str) -> Option<&'static Opt> {
@@ -277,25 +294,7 @@ impl Opt {
     /// # Errors
     /// What is wrong with it, as the end of a sentence that begins with the option.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
-        let written = match self.unit {
-            Unit::Caps => return Caps::parse(text).map(Value::Caps),
-            Unit::Set(bits) => return set(bits, text).map(Value::Number),
-            unit => read(unit, text)?,
-        };
-        if let Some((least, most)) = self.range {
-            let bound = |text| read(self.unit, text);
-            if !(bound(least)?..=bound(most)?).contains(&written) {
-                return Err(format!("must be from {least} to {most}"));
-            }
-        }
-        Ok(Value::Number(match self.unit {
-            Unit::Percent => units::share(written),
-            Unit::PowerOfTwo if !written.is_power_of_two() => {
-                return Err("must be a power of two".to_owned());
-            }
-            Unit::PowerOfTwo => written - 1,
-            _ => written,
-        }))
+        self.unit.parse(text, self.range)
     }
 
     /// Its value in `tunables`.
@@ -308,7 +307,8 @@ impl Opt {
         }
     }
 
-    fn set(&self, tunables: &mut Tunables, value: Value) {
+    /// Gives it a value in `tunables`.
+    pub(super) fn set(&self, tunables: &mut Tunables, value: Value) {
         match (&self.field, value) {
             (Field::U32(field), Value::Number(n)) => {
                 *field(tunables) = u32::try_from(n).unwrap_or(u32::MAX);
@@ -326,18 +326,7 @@ impl Opt {
 
     /// A value as it is written.
     pub fn text(&self, value: Value) -> String {
-        match (self.unit, value) {
-            (_, Value::Caps(caps)) => caps.text(true),
-            (Unit::Time, Value::Number(ns)) => units::show_duration(ns),
-            (Unit::Size, Value::Number(bytes)) => units::show_size(bytes),
-            (Unit::Percent, Value::Number(share)) => units::percent(share).to_string(),
-            (Unit::PowerOfTwo, Value::Number(mask)) => (mask + 1).to_string(),
-            (Unit::Set(bits), Value::Number(n)) => match names(bits, n).as_slice() {
-                [] => "none".to_owned(),
-                names => names.join(","),
-            },
-            (_, Value::Number(n)) => n.to_string(),
-        }
+        self.unit.text(value)
     }
 
     /// Its value in `tunables`, as it is written.
@@ -347,294 +336,39 @@ impl Opt {
 
     /// Key and value in JSON: the unit is part of the key.
     pub fn json(&self, tunables: &Tunables) -> (String, serde_json::Value) {
-        let name = self.name.replace('-', "_");
-        match (self.unit, self.value(tunables)) {
-            (Unit::Time, Value::Number(ns)) => (name + "_us", json!(ns / 1_000)),
-            (Unit::Size, Value::Number(bytes)) => (name + "_bytes", json!(bytes)),
-            (Unit::Percent, Value::Number(n)) => (name + "_percent", json!(units::percent(n))),
-            (Unit::PowerOfTwo, Value::Number(mask)) => (name, json!(mask + 1)),
-            (Unit::Switch, Value::Number(n)) => (name, json!(n != 0)),
-            (Unit::Set(bits), Value::Number(n)) => (name, json!(names(bits, n))),
-            (_, Value::Caps(caps)) => (name + "_bytes", json!(caps)),
-            (_, Value::Number(n)) => (name, json!(n)),
-        }
+        self.unit.json(self.name, self.value(tunables))
     }
 
     /// Least and largest value in words.
     pub fn range_text(&self) -> String {
-        match (self.range, self.unit) {
-            (Some((least, most)), _) => format!("{least} to {most}"),
-            (None, Unit::Set(bits)) => bits
-                .iter()
-                .map(|(name, _)| *name)
-                .collect::<Vec<_>>()
-                .join(", "),
-            (None, Unit::Caps) => "4K and larger, or none".to_owned(),
-            (None, _) => "any".to_owned(),
+        match self.range {
+            Some((least, most)) => format!("{least} to {most}"),
+            None => self.unit.all_text(),
         }
-    }
-}
-
-/// A number as it is written, in the unit's smallest part.
-fn read(unit: Unit, text: &str) -> Result<u64, String> {
-    match unit {
-        Unit::Time => {
-            let nanos = units::duration(text)?.as_nanos();
-            u64::try_from(nanos).map_err(|_| "is too large".to_owned())
-        }
-        Unit::Size => units::size(text),
-        Unit::Switch => match text {
-            "0" | "false" => Ok(0),
-            "1" | "true" => Ok(1),
-            _ => Err(format!("has '{text}': it must be 0 or 1")),
-        },
-        _ => text
-            .parse()
-            .map_err(|_| format!("has '{text}', which is no number")),
-    }
-}
-
-fn set(bits: &[(&str, Bind)], text: &str) -> Result<u64, String> {
-    let mut all = 0;
-    for word in text.split(',').filter(|_| text != "none") {
-        let bit = bits.iter().find(|(name, _)| *name == word);
-        let (_, bit) = bit.ok_or_else(|| {
-            let known: Vec<&str> = bits.iter().map(|(name, _)| *name).collect();
-            format!("has '{word}': there are {}, none", known.join(", "))
-        })?;
-        all |= u64::from(bit.0);
-    }
-    Ok(all)
-}
-
-fn names(bits: &'static [(&'static str, Bind)], value: u64) -> Vec<&'static str> {
-    let on = bits.iter().filter(|(_, bit)| value & u64::from(bit.0) != 0);
-    on.map(|(name, _)| *name).collect()
-}
-
-/// The rule that brings the scan: it is loaded, and PSI needed, for policies that have it.
-pub const SCANS: Rule = Rule::Pressure;
-
-/// A value that was given, by a policy or by the user.
-#[derive(Clone, Copy, Debug)]
-struct Given {
-    name: &'static str,
-    value: Value,
-    /// The line of the policy's file.
-    line: Option<usize>,
-}
-
-/// Values that were given, by a policy or by the user.
-#[derive(Clone, Debug, Default)]
-pub struct Values(Vec<Given>);
-
-impl Values {
-    /// One more; the last one counts.
-    pub fn add(&mut self, option: &'static Opt, value: Value) {
-        self.add_from(option, value, None);
-    }
-
-    /// The same of a line of a policy's file.
-    pub fn add_from(&mut self, option: &'static Opt, value: Value, line: Option<usize>) {
-        let name = option.name;
-        self.0.push(Given { name, value, line });
-    }
-
-    fn last(&self, option: &Opt) -> Option<&Given> {
-        let mut given = self.0.iter().rev();
-        given.find(|given| given.name == option.name)
-    }
-
-    /// The value of an option, if it was given.
-    pub fn of(&self, option: &Opt) -> Option<Value> {
-        self.last(option).map(|given| given.value)
-    }
-
-    /// The line that gives it, if a file's does.
-    pub fn line_of(&self, option: &Opt) -> Option<usize> {
-        self.last(option)?.line
-    }
-
-    /// These, and where they have none those of `base`, whose lines are of another file.
-    #[must_use]
-    pub fn over(&self, base: &Values) -> Values {
-        let elsewhere = base.0.iter().map(|given| Given {
-            line: None,
-            ..*given
-        });
-        Values(elsewhere.chain(self.0.iter().copied()).collect())
-    }
-
-    /// Each option that was given, in the order of the table.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static Opt, Value)> + '_ {
-        OPTIONS
-            .iter()
-            .filter_map(|option| Some((option, self.of(option)?)))
-    }
-}
-
-/// The constants of a policy: the table's, then the policy's, then those given.  What the kernel
-/// can do is not known here (`takes_back`).
-///
-/// # Errors
-/// Values that are each fine but do not go together; with a line, if the policy's file has them.
-pub fn tunables(policy: &Policy, given: &Values, sizes: &Sizes) -> Result<Tunables, Mistake> {
-    let machine = Tunables {
-        page_shift: sizes.page_shift,
-        largest_pages: 1 << sizes.largest(),
-        ..Tunables::default()
-    };
-    let t = filled(policy, given, machine)?;
-    // A file may leave the cap to the user.
-    if policy.rules.iter().eq([Rule::Cap]) && caps(policy, given).is_none() {
-        return Err(Mistake {
-            line: None,
-            what: format!(
-                "policy {} has no cap and would narrow nothing: add a cap",
-                policy.name
-            ),
-        });
-    }
-    Ok(t)
-}
-
-/// Do the values of a policy's file go together?
-///
-/// # Errors
-/// The first mistake.
-pub fn sound(policy: &Policy) -> Result<(), Mistake> {
-    // No check depends on the machine.
-    filled(policy, &Values::default(), Tunables::default()).map(|_| ())
-}
-
-/// The constants of `machine`, with those of the options.
-fn filled(policy: &Policy, given: &Values, machine: Tunables) -> Result<Tunables, Mistake> {
-    let mut t = Tunables {
-        rules: policy.rules.0,
-        ..machine
-    };
-    // The kernel keeps no more of it, and two that begin alike would look like one.
-    let longest = t.policy.len() - 1;
-    if policy.name.len() > longest {
-        return Err(Mistake {
-            line: None,
-            what: format!(
-                "the policy's name {} has {} bytes, of {longest} at most: give the file a shorter one",
-                policy.name,
-                policy.name.len()
-            ),
-        });
-    }
-    abi::set_text(&mut t.policy, &policy.name);
-    for option in OPTIONS {
-        let value = given.of(option).or_else(|| policy.values.of(option));
-        let value = value.map_or_else(|| option.parse(option.default), Ok);
-        option.set(&mut t, value.map_err(|what| Mistake { line: None, what })?);
-    }
-    check(policy, given, &t)?;
-    Ok(t)
-}
-
-fn caps(policy: &Policy, given: &Values) -> Caps {
-    let caps = OPTIONS.iter().find_map(|option| {
-        match given.of(option).or_else(|| policy.values.of(option)) {
-            Some(Value::Caps(caps)) => Some(caps),
-            _ => None,
-        }
-    });
-    caps.unwrap_or_default()
-}
-
-/// Checks the values against each other.
-fn check(policy: &Policy, given: &Values, t: &Tunables) -> Result<(), Mistake> {
-    // The last of their lines, of those that the user did not overrule.
-    let mistake = |to_blame: &[&str], what: String| {
-        let options = to_blame.iter().filter_map(|name| Opt::named(name));
-        let own = options.filter(|option| given.of(option).is_none());
-        let lines = own.filter_map(|option| policy.values.last(option)?.line);
-        Mistake {
-            line: lines.max(),
-            what,
-        }
-    };
-    // PSI triggers refuse more.
-    if t.threshold_ns > t.window_ns {
-        return Err(mistake(
-            &["threshold", "window"],
-            format!(
-                "threshold {} is longer than the window ({}), which no stall can reach: \
-                 give a smaller threshold, or a longer window",
-                units::show_duration(t.threshold_ns),
-                units::show_duration(t.window_ns)
-            ),
-        ));
-    }
-    // What would bind nothing is a mistake, and nobody would notice it.
-    for option in OPTIONS {
-        let wanted = given.of(option).or_else(|| policy.values.of(option));
-        if wanted.is_some() && !option.belongs_to(policy.rules) {
-            let rules: Vec<&str> = option.rules.iter().map(|rule| rule.name()).collect();
-            let what = format!(
-                "{} has no effect without the rule {}, which policy {} does not have: \
-                 leave the option out, or take a policy with that rule",
-                option.name,
-                rules.join(" or "),
-                policy.name
-            );
-            return Err(mistake(&[option.name], what));
-        }
-    }
-    if t.count_nodes != 0 && t.count_machine == 0 {
-        let what = "count-nodes is for the machine, which count-machine 0 leaves out: \
-                    give count-nodes 0, too"
-            .to_owned();
-        return Err(mistake(&["count-nodes", "count-machine"], what));
-    }
-    // Only the scan sees memory without its page cache, and what a process has left behind.
-    let mut scanned = [Rule::Small, Rule::Sparse].into_iter();
-    let unscanned = scanned.find(|rule| policy.rules.has(*rule) && !policy.rules.has(SCANS));
-    if let Some(rule) = unscanned {
-        return Err(Mistake {
-            line: policy.rules_line,
-            what: format!(
-                "the rule {} needs the scan, which comes with the rule {}: add {} to the rules, \
-                 or take {} away. Neither runs without PSI; room and cap do",
-                rule.name(),
-                SCANS.name(),
-                SCANS.name(),
-                rule.name()
-            ),
-        });
-    }
-    if caps(policy, given).collapse_named && t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 == 0 {
-        let what = "cap names collapse, which no rule binds: add collapse to bind".to_owned();
-        return Err(mistake(&["cap", "bind"], what));
-    }
-    Ok(())
-}
-
-/// The defaults of the table, with every rule on: for programs that obey no policy, and what the
-/// unit tests start from.
-///
-/// # Errors
-/// None: a test reads every default.
-pub fn defaults(sizes: &Sizes) -> Result<Tunables, Mistake> {
-    let t = tunables(&with_every_rule(), &Values::default(), sizes)?;
-    // As on a kernel of this series.
-    Ok(Tunables { takes_back: 1, ..t })
-}
-
-fn with_every_rule() -> Policy {
-    Policy {
-        rules: Rule::ALL.into_iter().collect(),
-        ..Policy::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::btf::Btf;
+    use libbpf_rs::btf::types::Enum;
+
     use super::*;
+    use crate::model::abi::OBJECT;
     use crate::model::orders::X86;
+    use crate::model::reason::Reason;
+
+    /// The defaults, on a machine.
+    fn usual() -> Tunables {
+        let mut t = Tunables {
+            page_shift: X86.page_shift,
+            ..Tunables::default()
+        };
+        for option in OPTIONS {
+            option.set(&mut t, option.parse(option.default).unwrap());
+        }
+        t
+    }
 
     fn parse(name: &str, text: &str) -> Result<Value, String> {
         Opt::named(name).unwrap().parse(text)
@@ -647,25 +381,11 @@ mod tests {
             for text in [option.default, least, most] {
                 let value = option.parse(text).unwrap();
                 assert_eq!(option.text(value), text, "{}", option.name);
-                let mut t = defaults(&X86).unwrap();
+                let mut t = usual();
                 option.set(&mut t, value);
                 assert_eq!(option.shown(&t), text, "{}", option.name);
             }
         }
-    }
-
-    #[test]
-    fn the_defaults_are_as_documented() {
-        let t = defaults(&X86).unwrap();
-        assert_eq!((t.threshold_ns, t.window_ns), (100_000_000, 1_000_000_000));
-        assert_eq!((t.min_memory, t.sparse_bytes), (8 << 20, 64 << 20));
-        assert_eq!((t.limit_share, t.room_factor), (512, 1024));
-        assert_eq!((t.max_hold, t.sample_mask), (64, 15));
-        assert_eq!(t.count_nodes, 0);
-        assert_eq!((t.count_machine, t.spare_cache, t.some_stall), (1, 1, 0));
-        assert_eq!((t.bind, t.bind_khugepaged), (Bind(0), 1));
-        assert_eq!(t.cap[1..], [abi::NO_CAP; NR_REASONS - 1]);
-        assert_eq!((t.page_shift, t.largest_pages), (12, 512));
     }
 
     #[test]
@@ -703,123 +423,11 @@ mod tests {
     }
 
     #[test]
-    fn values_must_go_together() {
-        let given = |words: &[(&str, &str)]| {
-            let mut values = Values::default();
-            for (name, text) in words {
-                let option = Opt::named(name).unwrap();
-                values.add(option, option.parse(text).unwrap());
-            }
-            tunables(&with_every_rule(), &values, &X86)
-        };
-        assert!(
-            given(&[("threshold", "2s")])
-                .unwrap_err()
-                .what
-                .contains("longer than the window")
-        );
-        assert!(given(&[("threshold", "1s")]).is_ok());
-        assert!(
-            given(&[("cap", "collapse=64K")])
-                .unwrap_err()
-                .what
-                .contains("no rule binds")
-        );
-        let bound = given(&[("cap", "collapse=64K"), ("bind", "collapse")]).unwrap();
-        assert_eq!(bound.cap[4], 4);
-        for more in ["advised", "collapse", "advised,collapse"] {
-            let bound = given(&[("bind", more)]).unwrap();
-            assert_eq!(bound.bind_khugepaged, 1, "{more} leaves it bound");
-        }
-        let nodes = [("count-nodes", "1"), ("count-machine", "0")];
-        assert!(given(&nodes[..1]).is_ok() && given(&nodes[1..]).is_ok());
-        assert!(given(&nodes).unwrap_err().what.contains("leaves out"));
-        let words = [("count-nodes", "true"), ("bind-khugepaged", "false")];
-        let t = given(&words).unwrap();
-        assert_eq!((t.count_nodes, t.bind_khugepaged), (1, 0));
-        let last = given(&[("min-memory", "1M"), ("min-memory", "2M")]).unwrap();
-        assert_eq!(last.min_memory, 2 << 20, "the last one counts");
-    }
-
-    /// Each option with a rule, given to a policy that lacks it: on the command line, and in
-    /// its file.
-    #[test]
-    fn an_option_without_its_rule_is_refused() {
-        let mut refused = 0;
-        for option in OPTIONS.iter().filter(|option| !option.rules.is_empty()) {
-            let mut values = Values::default();
-            values.add(option, option.parse(option.default).unwrap());
-            let without = Policy {
-                name: "mine".to_owned(),
-                rules: Rule::ALL
-                    .into_iter()
-                    .filter(|rule| !option.rules.contains(rule))
-                    .collect(),
-                ..Policy::default()
-            };
-            let in_file = Policy {
-                values: values.clone(),
-                ..without.clone()
-            };
-            for result in [
-                tunables(&without, &values, &X86),
-                tunables(&in_file, &Values::default(), &X86),
-            ] {
-                let said = result.unwrap_err().what;
-                assert!(said.starts_with(option.name), "{said}");
-                assert!(said.contains("policy mine"), "{said}");
-            }
-            assert!(tunables(&with_every_rule(), &values, &X86).is_ok());
-            refused += 1;
-        }
-        assert_eq!(refused, OPTIONS.len() - 1, "bind is everybody's");
-    }
-
-    /// `status` has no more of a name than the kernel keeps.
-    #[test]
-    fn a_name_is_not_cut() {
-        let named = |length: usize| {
-            let policy = Policy {
-                name: "n".repeat(length),
-                ..with_every_rule()
-            };
-            tunables(&policy, &Values::default(), &X86)
-        };
-        assert_eq!(abi::text(&named(39).unwrap().policy), "n".repeat(39));
-        assert!(named(40).unwrap_err().what.contains("40 bytes, of 39"));
-    }
-
-    /// Every set of rules is either whole, or refused by name.
-    #[test]
-    fn small_and_sparse_come_with_the_scan() {
-        for bits in 1..1u32 << Rule::ALL.len() {
-            // Bit n is rule n, and there is no rule 0.
-            let rules = Rules(bits << 1);
-            let policy = Policy {
-                rules,
-                ..Policy::default()
-            };
-            let mut values = Values::default();
-            if rules.has(Rule::Cap) {
-                let cap = Opt::named("cap").unwrap();
-                values.add(cap, cap.parse("64K").unwrap());
-            }
-            let unscanned =
-                !rules.has(Rule::Pressure) && (rules.has(Rule::Small) || rules.has(Rule::Sparse));
-            let result = tunables(&policy, &values, &X86);
-            assert_eq!(result.is_err(), unscanned, "{rules:?}");
-            if let Err(said) = result {
-                assert!(said.what.contains("add pressure to the rules"), "{said:?}");
-            }
-        }
-    }
-
-    #[test]
     fn names_and_fields_are_each_options_own() {
         for (i, option) in OPTIONS.iter().enumerate() {
             assert!(OPTIONS[..i].iter().all(|o| o.name != option.name));
             // Another value of it changes no other option.
-            let mut t = defaults(&X86).unwrap();
+            let mut t = usual();
             let other = match option.unit {
                 Unit::Caps => "64K",
                 Unit::Set(_) => "collapse",
@@ -832,10 +440,35 @@ mod tests {
             option.set(&mut t, option.parse(other).unwrap());
             let changed: Vec<&str> = OPTIONS
                 .iter()
-                .filter(|o| o.shown(&t) != o.shown(&defaults(&X86).unwrap()))
+                .filter(|o| o.shown(&t) != o.shown(&usual()))
                 .map(|o| o.name)
                 .collect();
             assert_eq!(changed, [option.name]);
+        }
+    }
+
+    /// A bit without a name could neither be set nor shown.
+    #[test]
+    fn each_bit_that_rules_may_bind_has_its_row() {
+        let btf = Btf::from_raw("mthp", OBJECT).unwrap().unwrap();
+        let there: Enum<'_> = btf.type_by_name("mthp_bind").unwrap();
+        let mut there: Vec<i64> = there.iter().map(|bit| bit.value).collect();
+        let mut named: Vec<i64> = BIND.iter().map(|bit| bit.bit.0.into()).collect();
+        there.sort_unstable();
+        named.sort_unstable();
+        assert_eq!(named, there);
+    }
+
+    /// Help names what there is, and the table of reasons is another one.
+    #[test]
+    fn help_names_each_reason_and_each_bit() {
+        let cap = Opt::named("cap").unwrap().help;
+        for reason in Reason::ALL {
+            assert!(cap.contains(&format!("{}=", reason.name())), "{cap}");
+        }
+        let bind = Opt::named("bind").unwrap().help;
+        for Bit { name, what, .. } in BIND {
+            assert!(bind.contains(&format!("{name} ({what}")), "{bind}");
         }
     }
 }

@@ -8,14 +8,19 @@ use globset::{GlobSet, GlobSetBuilder};
 
 use super::abi::{self, Bind, NO_CAP, Own, PROFILES, Tunables};
 use super::caps::Caps;
-use super::config::{Config, Ending, OFF, OnExit, Override, Place, Problem, Spoils, XATTR};
-use super::options::{self, OPTIONS, Opt, Value, Values};
+use super::config::{Config, OFF, Override, Problem, Spoils, XATTR};
+use super::ending::{Ending, OnExit};
+use super::given::Values;
+use super::options::{OPTIONS, Opt};
 use super::orders::Sizes;
+use super::place::Place;
 use super::policy::{Mistake, Policy};
 use super::profiles::Profiles;
 use super::reason::NR_REASONS;
+use super::resolve;
 use super::rule::{Rule, Rules};
 use super::units::show_duration;
+use super::value::Value;
 
 /// The policy of the root where nothing names one.
 pub const DEFAULT: &str = "default";
@@ -418,7 +423,7 @@ fn values(
             });
         }
     }
-    let mut t = options::tunables(policy, given, sizes)?;
+    let mut t = resolve::tunables(policy, given, sizes)?;
     if let Some(root) = root {
         t.window_ns = root.window_ns;
         if t.threshold_ns > t.window_ns {
@@ -443,7 +448,7 @@ fn values(
 
 /// Narrows nothing.
 fn off(sizes: &Sizes) -> Result<Tunables, Mistake> {
-    let mut t = options::defaults(sizes)?;
+    let mut t = resolve::defaults(sizes)?;
     t.rules = 0;
     t.bind = Bind(0);
     abi::set_text(&mut t.policy, OFF);

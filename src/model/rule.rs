@@ -71,6 +71,9 @@ impl JsonSchema for Rule {
     }
 }
 
+/// The rule that brings the scan: it is loaded, and PSI needed, for policies that have it.
+pub const SCANS: Rule = Rule::Pressure;
+
 /// A set of rules, as the programs know it: bit n is rule n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules(pub u32);

@@ -15,13 +15,14 @@ pub fn stall(tunables: &Tunables) -> &'static str {
 }
 
 /// Whether large folios are given up to a limit while all fits below it: `mthp_never_fits()` of
-/// `bpf/decide.h`.
+/// `bpf/decide.h`; tests/change.rs compares.
 pub fn what_fits_is_given(t: &Tunables) -> bool {
     let seen = Rules(t.rules).has(Rule::Sparse) && t.sparse_bytes != 0;
     t.takes_back != 0 && t.limit_share != 0 && seen
 }
 
-/// Stall within a window that is no longer calm, in nanoseconds: `mthp_calm_ns()` of `bpf/stall.h`.
+/// Stall within a window that is no longer calm, in nanoseconds: `mthp_calm_ns()` of `bpf/stall.h`;
+/// tests/change.rs compares.
 pub fn calm_below(t: &Tunables) -> u64 {
     if t.max_hold > 1 {
         t.threshold_ns / 2

@@ -95,35 +95,28 @@ impl Found {
             sum(&self.requests),
             rules.join(", ")
         )?;
-        for (reason, what) in [
-            (Reason::Fault, "would have come in smaller folios"),
-            (
-                Reason::Swapin,
-                "would not have been read from swap beside what was needed",
-            ),
-        ] {
-            if self.spared_bytes[reason] != 0 {
-                let bytes = show_size(self.spared_bytes[reason]);
-                writeln!(out, "    {}: {bytes} {what}", reason.name())?;
-            }
-        }
-        for (reason, what) in [
-            (
-                Reason::Khugepaged,
-                "a range would have been left alone, or joined to smaller folios",
-            ),
-            (
-                Reason::Collapse,
-                "a forced collapse would have been refused",
-            ),
-            (Reason::Reclaim, "a folio in use would have been split"),
-        ] {
-            if self.narrowed[reason] != 0 {
-                let times = self.narrowed[reason];
-                writeln!(out, "    {}: {times} times {what}", reason.name())?;
+        for (reason, words) in Reason::ALL.map(|reason| (reason, self.words(reason))) {
+            if let Some(words) = words {
+                writeln!(out, "    {}: {words}", reason.name())?;
             }
         }
         Ok(())
+    }
+
+    /// What would have been different for one reason.
+    fn words(&self, reason: Reason) -> Option<String> {
+        let (bytes, times) = (self.spared_bytes[reason], self.narrowed[reason]);
+        let much = |what: &str| (bytes != 0).then(|| format!("{} {what}", show_size(bytes)));
+        let often = |what: &str| (times != 0).then(|| format!("{times} times {what}"));
+        match reason {
+            Reason::Fault => much("would have come in smaller folios"),
+            Reason::Swapin => much("would not have been read from swap beside what was needed"),
+            Reason::Khugepaged => {
+                often("a range would have been left alone, or joined to smaller folios")
+            }
+            Reason::Collapse => often("a forced collapse would have been refused"),
+            Reason::Reclaim => often("a folio in use would have been split"),
+        }
     }
 }
 
@@ -373,6 +366,16 @@ mod tests {
                  (docs/operations.md)",
             ]
         );
+    }
+
+    #[test]
+    fn each_rule_has_an_effect_to_expect() {
+        for rule in Rule::ALL {
+            let one = found("/a", &[(Reason::Fault, Some(rule), 1, 0)]);
+            let expect = findings(60, vec![one]).expect;
+            // Without pages there is no price.
+            assert_eq!(expect.len(), 1, "{}: {expect:?}", rule.name());
+        }
     }
 
     #[test]

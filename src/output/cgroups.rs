@@ -368,8 +368,8 @@ pub const NUMBERS: std::ops::Range<usize> = 2..8;
 pub mod tests {
     use super::*;
     use crate::model::abi::{Decision, Record, RuleNumber};
-    use crate::model::options;
     use crate::model::orders::X86;
+    use crate::model::resolve;
 
     /// Forced collapse is free.
     pub fn verdict(fault: u64, later: u64, rule: RuleNumber) -> Verdict {
@@ -403,7 +403,7 @@ pub mod tests {
                 now,
                 ..Explained::default()
             },
-            tunables: options::defaults(&X86).unwrap(),
+            tunables: resolve::defaults(&X86).unwrap(),
             profile: None,
             dry_run: false,
         }

@@ -7,10 +7,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::model::abi::{Bind, Tunables};
-use crate::model::options::{OPTIONS, Opt, Unit};
+use crate::model::abi::Tunables;
+use crate::model::options::{BIND, OPTIONS, Opt};
 use crate::model::rule::Rules;
 use crate::model::sentences::{Sentence, sentence};
+use crate::model::value::{self, Unit};
 
 /// Each option with its value, by name and unit.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -78,13 +79,8 @@ pub fn text(tunables: &Tunables, out: &mut impl Write) -> io::Result<()> {
     if !unsaid.is_empty() {
         writeln!(out, "  {:10} {}", "also:", unsaid.join(", "))?;
     }
-    let more = [
-        (Bind::MTHP_BIND_ADVISED, "MADV_HUGEPAGE memory"),
-        (Bind::MTHP_BIND_COLLAPSE, "MADV_COLLAPSE"),
-    ];
-    let bound: Vec<&str> = more
-        .iter()
-        .filter_map(|(bit, what)| binds(tunables, *bit).then_some(*what))
+    let bound: Vec<&str> = value::on(BIND, tunables.bind.0.into())
+        .map(|bit| bit.what)
         .collect();
     if bound.is_empty() {
         return Ok(());
@@ -92,20 +88,18 @@ pub fn text(tunables: &Tunables, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  all rules bind {} as well", bound.join(" and "))
 }
 
-fn binds(tunables: &Tunables, what: Bind) -> bool {
-    tunables.bind.0 & what.0 != 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::options::{self, Values};
+    use crate::model::abi::Bind;
+    use crate::model::given::Values;
     use crate::model::orders::X86;
     use crate::model::policy::Policy;
+    use crate::model::resolve;
     use crate::model::rule::Rule;
 
     fn tunables() -> Tunables {
-        options::defaults(&X86).unwrap()
+        resolve::defaults(&X86).unwrap()
     }
 
     fn printed(tunables: &Tunables) -> String {
@@ -199,7 +193,7 @@ mod tests {
                 rules: Rule::ALL.into_iter().collect(),
                 ..Policy::default()
             };
-            let all = printed(&options::tunables(&policy, &values, &X86).unwrap());
+            let all = printed(&resolve::tunables(&policy, &values, &X86).unwrap());
             let (also, sentences): (Vec<_>, Vec<_>) = all
                 .lines()
                 .map(str::to_owned)

@@ -165,11 +165,11 @@ fn pressure(record: &Record, t: &Tunables) -> String {
 mod tests {
     use super::*;
     use crate::model::abi::{Decision, NO_CAP, RuleNumber};
-    use crate::model::options;
     use crate::model::orders::X86;
+    use crate::model::resolve;
 
     fn tunables() -> Tunables {
-        options::defaults(&X86).unwrap()
+        resolve::defaults(&X86).unwrap()
     }
 
     fn level() -> Level {

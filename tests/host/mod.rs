@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use mthp_ext::model::orders::Sizes;
-use mthp_ext::model::{abi, options};
+use mthp_ext::model::{abi, resolve};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
@@ -19,7 +19,7 @@ fn defaults() -> String {
         orders: 0x3fc,
         page_shift: 12,
     };
-    let tunables = options::defaults(&sizes).expect("the table");
+    let tunables = resolve::defaults(&sizes).expect("the table");
     let bytes: Vec<String> = abi::as_bytes(&tunables).iter().map(u8::to_string).collect();
     format!(
         "static const unsigned char default_tunables[] = {{ {} }};\n",

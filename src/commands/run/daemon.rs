@@ -24,7 +24,7 @@ use crate::kernel::process;
 use crate::kernel::psi::Trigger;
 use crate::kernel::takeover::Stay;
 use crate::model::abi::{Load, Tunables};
-use crate::model::config::{Ending, OnExit};
+use crate::model::ending::{Ending, OnExit};
 use crate::model::orders::Sizes;
 use crate::model::profiles::{self, Profiles};
 use crate::output::log::Source;

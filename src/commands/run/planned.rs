@@ -10,11 +10,12 @@ use crate::errors::{Error, Result};
 use crate::kernel::programs::Programs;
 use crate::kernel::thp;
 use crate::model::abi::{Own, Tunables};
-use crate::model::config::{Ending, Here, Problem};
-use crate::model::options::SCANS;
+use crate::model::config::Problem;
+use crate::model::ending::{Ending, Here};
 use crate::model::orders::Sizes;
 use crate::model::plan::Plan;
 use crate::model::policy::Policy;
+use crate::model::rule::SCANS;
 use crate::output::log::Source;
 
 /// A configuration that can be used.

@@ -14,7 +14,8 @@ use crate::kernel::cgroup::{Cgroup, Names};
 use crate::kernel::named;
 use crate::kernel::process;
 use crate::kernel::psi;
-use crate::model::config::{Place, Problem, Spoils};
+use crate::model::config::{Problem, Spoils};
+use crate::model::place::Place;
 
 /// All of it is there.
 pub struct Ready {

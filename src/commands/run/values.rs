@@ -7,9 +7,9 @@ use crate::commands::args::RunArgs;
 use crate::commands::lookup::{self, CONFIG};
 use crate::errors::{Error, Result};
 use crate::model::abi::Tunables;
-use crate::model::options;
 use crate::model::orders::Sizes;
 use crate::model::policy::Policy;
+use crate::model::resolve;
 
 /// The policy without `--policy`.
 const DEFAULT: &str = "default";
@@ -47,7 +47,7 @@ impl RunArgs {
             return Ok((Some(policy), tunables));
         }
         self.no_values()?;
-        let tunables = options::defaults(sizes).map_err(|mistake| lookup::wrong(None, mistake))?;
+        let tunables = resolve::defaults(sizes).map_err(|mistake| lookup::wrong(None, mistake))?;
         Ok((None, tunables))
     }
 
@@ -73,7 +73,7 @@ impl RunArgs {
 
     fn values(&self, sizes: &Sizes) -> Result<(Policy, Tunables)> {
         let policy = lookup::policy(self.policy.as_deref().unwrap_or(DEFAULT), &self.directory)?;
-        let tunables = options::tunables(&policy, &self.given.values, sizes);
+        let tunables = resolve::tunables(&policy, &self.given.values, sizes);
         // Without a line it is not the file's fault alone.
         let tunables = tunables.map_err(|mistake| {
             let file = policy.file.as_deref().filter(|_| mistake.line.is_some());
@@ -90,8 +90,9 @@ mod tests {
     use super::*;
     use crate::commands::cli::{Cli, Command};
     use crate::commands::lookup::Directory;
-    use crate::model::config::{Ending, OnExit, Place};
+    use crate::model::ending::{Ending, OnExit};
     use crate::model::orders::X86;
+    use crate::model::place::Place;
 
     /// An empty directory, not that of the machine.
     fn nowhere() -> (tempfile::TempDir, Directory) {

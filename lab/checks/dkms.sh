@@ -1,0 +1,122 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+# The package of the module under apt and DKMS, in a root of Debian 13 of its own: TAP on stdout.
+# dkms.sh FIRST SECOND: releases of kernels. Leaves the modules of both in /lab, uncompressed.
+set -u
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+first=$1 second=$2
+number=0
+
+# check NAME COMMAND...: what the command says comes before its line.
+check() {
+	local name=$1 status
+	shift
+	"$@"
+	status=$?
+	number=$((number + 1))
+	if [ $status != 0 ]; then
+		tail -n 20 /var/lib/dkms/mthp-hook/*/build/make.log 2>/dev/null
+		echo -n "not "
+	fi
+	echo "ok $number - $name"
+}
+
+installs() { apt-get install -y -q --no-install-recommends "$@"; }
+
+module() { find "/lib/modules/$1/updates" -name 'mthp_hook.ko*' 2>/dev/null; }
+
+# has RELEASE: its module is there, once, and for this very kernel.
+has() {
+	local file
+	file=$(module "$1")
+	echo "$1: ${file:-no module}"
+	[ -n "$file" ] && [ "$(modinfo -F vermagic "$file" | cut -d ' ' -f 1)" = "$1" ]
+}
+
+built_at_once() {
+	installs "linux-headers-$first" && installs /lab/old.deb && has "$first" && ! lsmod | grep mthp_hook
+}
+
+built_for_a_second() { installs "linux-headers-$second" && has "$second" && has "$first"; }
+
+# is_left_out RELEASE: what a kernel's package runs builds nothing for it, and does not fail.
+is_left_out() {
+	dkms autoinstall -k "$1" && dkms status && [ -z "$(module "$1")" ]
+}
+
+# One that is older than the function that the module hooks, and one with the series.
+left_out() {
+	local release build
+	for release in 6.1.0-0-amd64 7.3.4-mthp; do
+		build=/lib/modules/$release/build
+		mkdir -p "/lib/modules/$release"
+		cp -r "/usr/src/linux-headers-$first" "$build"
+		echo CONFIG_BPF_TRANSPARENT_HUGEPAGE=y >>"$build/.config"
+		[ "$release" = 7.3.4-mthp ] || sed -i '$d' "$build/.config"
+		is_left_out "$release" || return 1
+		rm -r "/lib/modules/$release"
+	done
+}
+
+upgrades() {
+	local before after
+	before=$(dkms status)
+	installs /lab/new.deb || return 1
+	after=$(dkms status)
+	printf 'before: %s\nafter: %s\n' "$before" "$after"
+	[ "$(wc -l <<<"$after")" = 2 ] && ! grep -q 0.0.9 <<<"$after" && [ "$(grep -c installed <<<"$after")" = 2 ] &&
+		[ "$(ls -d /usr/src/mthp-hook-* | wc -l)" = 1 ] && has "$first" && has "$second"
+}
+
+# With the key that an administrator enrolls for secure boot.
+signed() {
+	local release
+	for release in $first $second; do
+		modinfo -F signer "$(module "$release")" | grep . || return 1
+	done
+	ls /var/lib/dkms/mok.pub
+}
+
+taken_along() {
+	local release file
+	for release in $first $second; do
+		file=$(module "$release")
+		cp "$file" "/lab/$release.${file#*.}" || return 1
+		case $file in *.xz) unxz "/lab/$release.ko.xz" ;; *.zst) unzstd -q --rm "/lab/$release.ko.zst" ;; esac
+	done
+	ls -l /lab/*.ko
+}
+
+# What the package of a kernel's image runs when it goes.
+goes_with_its_kernel() {
+	/etc/kernel/prerm.d/dkms "$second" || return 1
+	dkms status
+	[ -z "$(module "$second")" ] && has "$first"
+}
+
+removed() {
+	apt-get remove -y -q mthp-ext-dkms || return 1
+	[ -z "$(module "$first")" ] && [ -z "$(dkms status)" ]
+}
+
+purged() {
+	local left
+	dpkg --purge mthp-ext-dkms || return 1
+	left=$(find / -xdev -iname '*mthp[-_]*' -not -path '/lab/*' -not -path '/proc/*' -not -path '/var/cache/apt/*')
+	echo "left: ${left:-nothing}"
+	[ -z "$left" ]
+}
+
+echo "TAP version 13"
+apt-get update -q
+dpkg-query -W dkms 2>/dev/null
+check "installed, the module is built for the kernel whose headers are there, and not loaded" built_at_once
+check "with the headers of a second kernel it is built for that one" built_for_a_second
+check "a kernel that it cannot be for is left out, and nothing fails" left_out
+check "an upgrade builds the new version for both and takes the old one away" upgrades
+check "it is signed with DKMS's key" signed
+check "(the modules are kept for the guests)" taken_along
+check "a kernel that goes takes its module along" goes_with_its_kernel
+check "removed it leaves no module" removed
+check "purged it leaves nothing" purged
+echo "1..$number"
