@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::errors::{Error, Result};
 use crate::kernel::carrier::{Abilities, By, Carrier, Hook};
 use crate::kernel::cgroup::{self, Cgroup};
+use crate::kernel::lacks::{self, Lack};
 use crate::kernel::process;
 use crate::kernel::psi;
 use crate::kernel::thp::Thp;
@@ -80,6 +81,23 @@ impl Facts {
         }
     }
 
+    /// Who carries the hook, if anybody does.
+    fn by(&self) -> By {
+        match self.module {
+            true => By::Module,
+            false => By::Series,
+        }
+    }
+
+    /// What brings what the carrier lacks.
+    fn remedy(&self) -> &'static str {
+        match self.abilities.hook {
+            _ if self.module => MODULE,
+            Hook::None => KERNEL,
+            Hook::Foreign | Hook::Known => SERIES,
+        }
+    }
+
     /// Has the hook's carrier this?  What its type information says, if that was read.
     fn able(&self, has: impl FnOnce(&Abilities) -> bool) -> Known {
         self.btf.clone().map(|_| has(&self.abilities))
@@ -99,50 +117,24 @@ fn known(found: std::result::Result<(), &Error>) -> Known {
 const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md), \
      or load the module for stock kernels (docs/carriers.md); to try mthp_ext without either, run `make demo`";
 
-/// What is different with the module, beside what the table lacks: of what, and how.  docs/carriers.md has these rows.
-const DIFFERENCES: &[(&str, &str)] = &[
-    (
-        "reclaim",
-        "not asked about: what was given stays, so rules give up earlier",
-    ),
-    (
-        "sizes offered",
-        "before the kernel has looked which fit the range: counters show more requests",
-    ),
-    (
-        "a huge zero page older than the policy",
-        "a write to it is not asked about (Linux 7.x)",
-    ),
-    (
-        "khugepaged",
-        "finds a process whose faults are all narrowed only once memory is merged or advised",
-    ),
-    (
-        "`count-nodes`",
-        "counts the whole machine: the cpuset is out of reach",
-    ),
-    (
-        "page cache, Linux 6.12",
-        "of cgroups below a limit it counts as used",
-    ),
-    ("one map, several cgroups", "no: a map names its cgroup"),
-    (
-        "the right to attach",
-        "is looked at when a map is filled, not again when it is attached",
-    ),
-    ("refusals by size in sysfs", "no `anon_bpf_refused`"),
-    (
-        "ftrace",
-        "has to be on (`kernel.ftrace_enabled`), and stays on while a policy is attached",
-    ),
-];
+/// The series, on a kernel that has some of it: there no module can be loaded.
+const SERIES: &str = "install a kernel with the mthp_ext series of this version (docs/install.md)";
+
+/// The module is loaded.
+const MODULE: &str = "build and load the module of this version of mthp_ext (docs/carriers.md), or install a kernel \
+     with the mthp_ext series (docs/install.md)";
+
+/// What the module does without on purpose.
+const BY_DESIGN: &str = "none is needed: the module does without it by design (docs/carriers.md); a kernel with the \
+     mthp_ext series has it (docs/install.md)";
 
 /// One line of the table: an ability, where it comes from, how to get it.
 struct Feature {
     name: &'static str,
     what: &'static str,
     from: &'static str,
-    remedy: &'static str,
+    /// `None`: another carrier, or another version of it.
+    remedy: Option<&'static str>,
     /// Exit code of `support` without it; 0: everything works, only less well.
     code: u8,
     has: fn(&Facts) -> Known,
@@ -154,8 +146,10 @@ const FEATURES: &[Feature] = &[
         name: "cgroup2",
         what: "a cgroup v2 hierarchy to attach to",
         from: "a mount of type cgroup2 at /sys/fs/cgroup",
-        remedy: "boot with systemd.unified_cgroup_hierarchy=1; \
+        remedy: Some(
+            "boot with systemd.unified_cgroup_hierarchy=1; \
                  where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`",
+        ),
         code: 10,
         has: |f| f.cgroup2.clone(),
     },
@@ -163,7 +157,7 @@ const FEATURES: &[Feature] = &[
         name: "btf",
         what: "type information, by which the programs find kernel fields",
         from: "CONFIG_DEBUG_INFO_BTF=y",
-        remedy: KERNEL,
+        remedy: None,
         code: 11,
         has: |f| f.btf.clone(),
     },
@@ -171,7 +165,7 @@ const FEATURES: &[Feature] = &[
         name: "hook",
         what: "struct bpf_mthp_ops with mthp_choose",
         from: "the kernel series, CONFIG_BPF_TRANSPARENT_HUGEPAGE=y",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.hook != Hook::None),
     },
@@ -179,7 +173,7 @@ const FEATURES: &[Feature] = &[
         name: "interface",
         what: "mthp_choose with the arguments that the policies expect",
         from: "the kernel series of this version: an earlier one called it in another way",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.hook == Hook::Known),
     },
@@ -187,7 +181,7 @@ const FEATURES: &[Feature] = &[
         name: "cgroup-links",
         what: "struct_ops links on cgroups (BPF_F_CGROUP_FD)",
         from: "patch 'bpf: attach struct_ops maps to cgroups through links'",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.cgroup_links),
     },
@@ -195,7 +189,7 @@ const FEATURES: &[Feature] = &[
         name: "psi-kfuncs",
         what: "bpf_cgroup_flush_stats and bpf_cgroup_stall, for the rule pressure",
         from: "patch 'bpf: add kfuncs to read the pressure stall totals of a cgroup'",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.stall),
     },
@@ -203,24 +197,23 @@ const FEATURES: &[Feature] = &[
         name: "memcg-kfuncs",
         what: "bpf_mem_cgroup_page_state and others, for the rule small",
         from: "mm/bpf_memcontrol.c of Linux 7.3, CONFIG_MEMCG=y",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.memcg),
     },
     Feature {
-        name: "room-kfuncs",
+        name: lacks::ROOM,
         what: "bpf_cgroup_spare_pages and bpf_cgroup_cold_file_pages, for the rule room",
-        from: "patch 'mm: add BPF kfuncs for cold page cache and spare pages'; without it the \
-               machine does not count, and page cache as of the last scan",
-        remedy: KERNEL,
+        from: "patch 'mm: add BPF kfuncs for cold page cache and spare pages'",
+        remedy: None,
         code: 0,
         has: |f| f.able(|has| has.room),
     },
     Feature {
-        name: "reasons",
+        name: lacks::REASONS,
         what: "fault, swapin, khugepaged, collapse and reclaim are asked about, each for itself",
         from: "the kernel series; a kernel without a reason does not ask for it",
-        remedy: KERNEL,
+        remedy: None,
         code: 0,
         has: |f| f.able(|has| Reason::ALL.into_iter().all(|r| has.reasons[r])),
     },
@@ -228,8 +221,10 @@ const FEATURES: &[Feature] = &[
         name: "memory-controller",
         what: "the memory controller on cgroup v2, for sizes and limits",
         from: "CONFIG_MEMCG=y",
-        remedy: "boot without cgroup_disable=memory; where the controller is on cgroup v1, \
+        remedy: Some(
+            "boot without cgroup_disable=memory; where the controller is on cgroup v1, \
                  boot with systemd.unified_cgroup_hierarchy=1",
+        ),
         code: 7,
         has: |f| f.memory.clone(),
     },
@@ -237,7 +232,7 @@ const FEATURES: &[Feature] = &[
         name: "psi",
         what: "pressure stall information, for policies with the rule pressure",
         from: "CONFIG_PSI=y",
-        remedy: "boot with psi=1, or use `--policy headroom`",
+        remedy: Some("boot with psi=1, or use `--policy headroom`"),
         code: 6,
         has: |f| f.psi.clone(),
     },
@@ -245,7 +240,7 @@ const FEATURES: &[Feature] = &[
         name: "privilege",
         what: "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and CAP_SYS_RESOURCE",
         from: "root, or a file or service with these capabilities",
-        remedy: "run mthp_ext as root",
+        remedy: Some("run mthp_ext as root"),
         code: 4,
         has: |f| f.privileged.clone(),
     },
@@ -267,6 +262,10 @@ pub struct Line {
     error: Option<String>,
     what: &'static str,
     from: &'static str,
+    /// What is lacking of it, and how it is then, where that is not all of it.
+    lacks: Vec<String>,
+    /// The carrier does without what is lacking on purpose: nothing is to be done.
+    by_design: bool,
     remedy: &'static str,
     /// By every policy.
     #[serde(skip)]
@@ -296,17 +295,35 @@ pub struct Report {
 
 /// Judges the facts.
 pub fn judge(facts: &Facts) -> Report {
+    let of_carrier: Vec<&Lack> = match facts.abilities.hook {
+        Hook::Known => lacks::of(facts.by(), &facts.abilities).collect(),
+        Hook::None | Hook::Foreign => Vec::new(),
+    };
     let features: Vec<Line> = FEATURES
         .iter()
         .map(|f| {
             let has = (f.has)(facts);
+            let lacks = of_carrier
+                .iter()
+                .filter(|lack| lack.feature == Some(f.name));
+            let lacks: Vec<&&Lack> = lacks.collect();
+            let by_design =
+                facts.module && !lacks.is_empty() && lacks.iter().all(|lack| lack.of_module);
             Line {
+                lacks: lacks.iter().map(|lack| lack.text()).collect(),
+                by_design,
                 name: f.name,
                 present: has == Ok(true),
                 error: has.err(),
                 what: f.what,
                 from: f.from,
-                remedy: f.remedy,
+                remedy: match f.remedy {
+                    _ if by_design => BY_DESIGN,
+                    Some(remedy) => remedy,
+                    // It is the kernel that the module does not know.
+                    None if facts.module && f.name == lacks::REASONS => SERIES,
+                    None => facts.remedy(),
+                },
                 needed: f.code != 0 && !OF_SCANS.contains(&f.name),
             }
         })
@@ -335,10 +352,10 @@ pub fn judge(facts: &Facts) -> Report {
         },
         kernel: facts.release.clone(),
         carrier: facts.carrier.clone(),
-        differences: DIFFERENCES
+        differences: of_carrier
             .iter()
-            .filter(|_| facts.module)
-            .map(|(of, how)| format!("{of}: {how}"))
+            .filter(|lack| facts.module && lack.of_module)
+            .map(|lack| lack.text())
             .collect(),
         thp: facts.thp.enabled.clone(),
         setting: facts.thp.text(),
@@ -356,18 +373,30 @@ fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
     for line in &report.features {
         let mark = match (line.present, &line.error) {
             (true, _) => "yes",
+            (false, None) if line.by_design => "part",
             (false, None) => "NO",
             (false, Some(_)) => "?",
         };
         writeln!(out, "{mark:>5}  {:18} {}", line.name, line.what)?;
         match &line.error {
             Some(error) => writeln!(out, "{:25} unknown: {error}", "")?,
+            None if line.by_design => {
+                writeln!(
+                    out,
+                    "{:25} by design, with this carrier (docs/carriers.md)",
+                    ""
+                )?;
+            }
             None if !line.present => writeln!(out, "{:25} comes with {}", "", line.from)?,
             None => {}
         }
+        for lack in &line.lacks {
+            writeln!(out, "{:25} without it: {lack}", "")?;
+        }
     }
     let missing = |unknown: bool| {
-        let lines = report.features.iter().filter(|line| !line.present);
+        let lines = report.features.iter();
+        let lines = lines.filter(|line| !line.present && !line.by_design);
         lines.filter(move |line| line.error.is_some() == unknown)
     };
     for (what, unknown) in [("missing", false), ("unknown", true)] {
@@ -405,7 +434,6 @@ pub fn main(json: bool) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::reason::ByReason;
 
     fn full() -> Facts {
         Facts {
@@ -414,14 +442,7 @@ mod tests {
             btf: Ok(true),
             carrier: "kernel".to_owned(),
             module: false,
-            abilities: Abilities {
-                hook: Hook::Known,
-                cgroup_links: true,
-                stall: true,
-                memcg: true,
-                room: true,
-                reasons: ByReason::each(true),
-            },
+            abilities: lacks::everything(),
             memory: Ok(true),
             psi: Ok(true),
             privileged: Ok(true),
@@ -553,37 +574,115 @@ mod tests {
         );
     }
 
-    #[test]
-    fn what_is_different_with_the_module_is_said() {
-        let facts = Facts {
+    fn module() -> Facts {
+        Facts {
             carrier: "module mthp_hook 0.1".to_owned(),
             module: true,
+            abilities: lacks::of_the_module(),
             ..full()
-        };
+        }
+    }
+
+    #[test]
+    fn what_is_different_with_the_module_is_said() {
+        let facts = module();
         let out = shown(&facts);
         assert!(
-            out.contains("\ncarrier: module mthp_hook 0.1\n  different: "),
+            out.contains("\ncarrier: module mthp_hook 0.1\n  different: reclaim: not asked about"),
             "{out}"
         );
-        assert_eq!(out.matches("  different: ").count(), DIFFERENCES.len());
+        // That of Linux 6.12 stands there alone.
+        assert_eq!(
+            out.matches("  different: ").count(),
+            rows_of_the_page().len() - 1
+        );
+        assert_eq!(judge(&facts).exit_code, 0);
+        let mut old = facts;
+        old.abilities.page_state = false;
+        let here: Vec<String> = judge(&old)
+            .differences
+            .iter()
+            .map(|text| format!("| {} |", text.replacen(": ", " | ", 1)))
+            .collect();
+        assert_eq!(here, rows_of_the_page());
+    }
+
+    /// The table of docs/carriers.md.
+    fn rows_of_the_page() -> Vec<&'static str> {
+        let page = include_str!("../../docs/carriers.md");
+        let (_, rest) = page.split_once("### What is different\n").unwrap();
+        let (section, _) = rest.split_once("\n###").unwrap();
+        let rows = section.lines().filter(|line| line.starts_with('|'));
+        rows.skip(2).collect()
+    }
+
+    fn reasons(facts: &Facts) -> serde_json::Value {
+        let json = serde_json::to_value(judge(facts)).unwrap();
+        let mut features = json["features"].as_array().unwrap().iter();
+        let line = features.find(|line| line["name"] == "reasons");
+        line.unwrap().clone()
+    }
+
+    /// It is loaded already, and no build of it asks at reclaim.
+    #[test]
+    fn what_the_module_does_without_by_design_is_not_missing() {
+        let out = shown(&module());
+        assert!(
+            out.contains(
+                "\n part  reasons            fault, swapin, khugepaged, collapse and reclaim are asked about, \
+                 each for itself\n                          by design, with this carrier (docs/carriers.md)\n\
+                 \x20                         without it: reclaim: not asked about: "
+            ),
+            "{out}"
+        );
+        for part in [" NO ", "missing", "remedy"] {
+            assert!(!out.contains(part), "{part}: {out}");
+        }
+        let line = reasons(&module());
+        assert_eq!(
+            (&line["present"], &line["by_design"], &line["remedy"]),
+            (&false.into(), &true.into(), &BY_DESIGN.into())
+        );
+        assert_eq!(line["lacks"].as_array().unwrap().len(), 1, "{line}");
+        let line = reasons(&full());
+        assert_eq!(
+            (&line["present"], &line["by_design"], &line["lacks"]),
+            (&true.into(), &false.into(), &serde_json::json!([]))
+        );
+    }
+
+    /// It knows no functions that swap in: another kernel helps, and the module does not.
+    #[test]
+    fn what_the_module_lacks_on_this_kernel_is_missing() {
+        let mut facts = module();
+        facts.abilities.reasons[Reason::Swapin] = false;
+        let out = shown(&facts);
+        for part in [
+            "\n   NO  reasons ",
+            " without it: reclaim: not asked about",
+            " without it: swapin: not asked about; with the module `fault` is",
+            "\nmissing: reasons\n  remedy: install a kernel with the mthp_ext series",
+        ] {
+            assert!(out.contains(part), "{part}: {out}");
+        }
+        assert!(!out.contains("load the module"), "{out}");
+        assert_eq!(reasons(&facts)["by_design"], false);
         assert_eq!(judge(&facts).exit_code, 0);
     }
 
     #[test]
-    fn the_page_has_the_same_differences() {
-        let page = include_str!("../../docs/carriers.md");
-        let (_, rest) = page.split_once("### What is different\n").unwrap();
-        let (section, _) = rest.split_once("\n###").unwrap();
-        let rows: Vec<&str> = section
-            .lines()
-            .filter(|line| line.starts_with('|'))
-            .skip(2)
-            .collect();
-        let here: Vec<String> = DIFFERENCES
-            .iter()
-            .map(|(of, how)| format!("| {of} | {how} |"))
-            .collect();
-        assert_eq!(rows, here);
+    fn a_remedy_is_for_the_carrier_that_is_there() {
+        let foreign = |facts: Facts| {
+            let mut facts = facts;
+            facts.abilities.hook = Hook::Foreign;
+            shown(&facts)
+        };
+        let out = foreign(module());
+        let own = "  remedy: build and load the module of this version";
+        assert!(out.contains(own), "{out}");
+        // Where the kernel has the hook the module is not loaded.
+        let out = foreign(full());
+        assert!(!out.contains("load the module"), "{out}");
     }
 
     /// Every policy runs, and what it does without is named.
@@ -601,7 +700,7 @@ mod tests {
         for part in [
             "   NO  room-kfuncs",
             " bpf_cgroup_spare_pages and bpf_cgroup_cold_file_pages, for the rule room\n",
-            "; without it the machine does not count, and page cache as of the last scan\n",
+            " without it: memory left on the machine: does not count, and page cache as of the last scan\n",
             "missing: room-kfuncs\n",
         ] {
             assert!(out.contains(part), "{part}: {out}");

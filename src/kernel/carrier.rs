@@ -3,7 +3,7 @@
 //!
 //! The hook has one contract and two carriers: the kernel series, and a module
 //! for stock kernels (module/), whose links have no cgroup target.  Everything in
-//! which they differ belongs here: where the type lives in BTF, how the value of
+//! which they differ belongs here, but what they lack (lacks.rs): where the type lives in BTF, how the value of
 //! a struct_ops map is laid out, and how a link gets to its cgroup.
 //!
 //! A third one, such as struct_ops links to cgroups in a form of Linux' own, takes
@@ -86,6 +86,8 @@ pub struct Abilities {
     pub stall: bool,
     /// The memory controller's kfuncs exist, or the module's that counts a cgroup's own lists.
     pub memcg: bool,
+    /// The memory controller's: they count page cache of cgroups below, too.
+    pub page_state: bool,
     /// The kfuncs that tell what memory is left exist.
     pub room: bool,
     /// The reasons for which the kernel asks.
@@ -137,13 +139,14 @@ impl Carrier {
     fn probe_in(path: &Path) -> Result<Self> {
         let btf = Types::read(path).map_err(|source| no_btf(path, source))?;
         let func = |name: &str| btf.find(Kind::Func, name).is_some();
+        let page_state = func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state");
         let abilities = Abilities {
             hook: hook(&btf),
             cgroup_links: btf.has_enumerator("BPF_F_CGROUP_FD"),
             // An earlier flush returned nothing; the policies must know whether it failed.
             stall: func("bpf_cgroup_stall") && returns(&btf, "bpf_cgroup_flush_stats"),
-            memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state")
-                || func("bpf_cgroup_anon_pages"),
+            memcg: page_state || func("bpf_cgroup_anon_pages"),
+            page_state,
             room: func("bpf_cgroup_cold_file_pages") && func("bpf_cgroup_spare_pages"),
             reasons: reasons(&btf),
         };
