@@ -270,6 +270,12 @@ pub fn main(args: &RunArgs) -> Result<()> {
     if let Some(locator) = loaded.locator(&root.mount) {
         names.ask(locator);
     }
+    let partial = what.policy.is_some().then(|| {
+        let of_file = assigner.as_ref().map(RefCell::borrow);
+        let all = of_file.as_ref().map_or(&profiles, |one| one.profiles());
+        let all: Vec<&Tunables> = all.iter().collect();
+        Line::partial(carrier.name(), carrier.by, &carrier.abilities, &all)
+    });
     drop(carrier);
     give_back();
 
@@ -308,6 +314,9 @@ pub fn main(args: &RunArgs) -> Result<()> {
             thp: thp.enabled,
         })?;
 
+        if let Some(Some(line)) = &partial {
+            print(line)?;
+        }
         if wanted && !hand_over {
             print(&unheld())?;
         }

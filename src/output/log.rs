@@ -11,7 +11,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{self, Level};
+use crate::kernel::carrier::{Abilities, By};
 use crate::kernel::clock::now_ms;
+use crate::kernel::lacks::{self, Missed};
 use crate::model::abi::{Event, NO_LIMIT, Tunables};
 use crate::model::config::{Ending, ON_EXIT};
 use crate::model::orders::Sizes;
@@ -69,6 +71,12 @@ pub enum Line {
         t_ms: u64,
         address: String,
         text: String,
+    },
+    /// The carrier of the hook lacks something that the policies in force have rules for.
+    Partial {
+        t_ms: u64,
+        carrier: String,
+        missed: Vec<Missed>,
     },
     /// The policy does not outlive the daemon, as it was to.
     Unheld {
@@ -202,6 +210,21 @@ impl Line {
         }))
     }
 
+    /// What policies with these values miss on a carrier of this name; `None`: nothing.
+    pub fn partial(
+        carrier: String,
+        by: By,
+        abilities: &Abilities,
+        policies: &[&Tunables],
+    ) -> Option<Self> {
+        let missed = lacks::missed(by, abilities, policies);
+        (!missed.is_empty()).then(|| Line::Partial {
+            t_ms: now_ms(),
+            carrier,
+            missed,
+        })
+    }
+
     fn text(&self) -> String {
         match self {
             Line::Attached {
@@ -258,6 +281,15 @@ impl Line {
             | Line::Override { text, .. }
             | Line::Unserved { text, .. }
             | Line::Unheld { text, .. } => text.clone(),
+            Line::Partial {
+                carrier, missed, ..
+            } => {
+                let missed: Vec<String> = missed.iter().map(Missed::to_string).collect();
+                format!(
+                    "not all of the policy is in force on this carrier ({carrier}): {}",
+                    missed.join("; ")
+                )
+            }
             Line::Setting {
                 file,
                 from,
@@ -286,6 +318,7 @@ impl Line {
             | Line::Override { t_ms, .. }
             | Line::Unserved { t_ms, .. }
             | Line::Unheld { t_ms, .. }
+            | Line::Partial { t_ms, .. }
             | Line::Setting { t_ms, .. }
             | Line::Kept { t_ms, .. }
             | Line::Detached { t_ms, .. } => *t_ms,
@@ -383,8 +416,9 @@ mod tests {
     use super::*;
     use crate::model::abi::{Decision as Decided, Record, RuleNumber};
     use crate::model::config::OnExit;
-    use crate::model::options;
+    use crate::model::options::{self, Opt, Values};
     use crate::model::orders::X86;
+    use crate::model::policy::Policy;
     use crate::model::reason::Reason;
 
     fn built_in() -> Source {
@@ -537,6 +571,7 @@ mod tests {
                 address: "127.0.0.1:1".to_owned(),
                 text: "no metrics".to_owned(),
             },
+            partial("headroom").unwrap(),
         ] {
             let value = serde_json::to_value(&line).unwrap();
             assert_eq!(crate::output::print::undocumented(&value), [""; 0]);
@@ -648,6 +683,40 @@ mod tests {
             let json = printed(&line, true);
             assert!(json.contains(&format!("\"why\":\"{name}\"")), "{json}");
         }
+    }
+
+    /// With the module.
+    fn partial(policy: &str) -> Option<Line> {
+        let policy = Policy::built_in(policy).unwrap().unwrap();
+        let mut values = Values::default();
+        let cap = Opt::named("cap").unwrap();
+        values.add(cap, cap.parse("fault=64K").unwrap());
+        let t = options::tunables(&policy, &values, &X86).unwrap();
+        let (carrier, has) = ("module mthp_hook 0.1".to_owned(), lacks::of_the_module());
+        Line::partial(carrier, By::Module, &has, &[&t])
+    }
+
+    /// Each rule that is not whole is named, with what it misses.
+    #[test]
+    fn what_is_not_in_force_is_said_in_a_line() {
+        let line = partial("headroom").unwrap();
+        let text = printed(&line, false);
+        let (_, words) = text.split_once("] ").unwrap();
+        assert_eq!(
+            words,
+            "not all of the policy is in force on this carrier (module mthp_hook 0.1): reclaim \
+             (room): not asked about: what was given stays, so rules give up earlier; \
+             `count-nodes` (room): counts the whole machine: the cpuset is out of reach\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&printed(&line, true)).unwrap();
+        assert_eq!(json["event"], "partial");
+        assert_eq!(json["missed"][1]["of"], "`count-nodes`");
+        assert_eq!(json["missed"][1]["rules"], serde_json::json!(["room"]));
+        // A cap of faults is all in force, and so is everything on a kernel with the series.
+        assert_eq!(partial("fixed"), None);
+        let t = options::defaults(&X86).unwrap();
+        let series = Line::partial("kernel".to_owned(), By::Series, &lacks::everything(), &[&t]);
+        assert_eq!(series, None);
     }
 
     /// A stop ends what the service manager has: nothing promises that it stays.
