@@ -55,7 +55,7 @@ const ALERT_SCANS: u32 = 10;
 
 /// Windows after which all cgroups are asked again for their overrides: who writes one by himself
 /// reports it to nobody.
-const ROUND: u32 = 60;
+pub(super) const ROUND: u32 = 60;
 
 /// What woke the loop.
 #[derive(Clone, Copy)]
