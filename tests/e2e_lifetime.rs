@@ -62,6 +62,35 @@ fn a_signal_detaches_and_ends_well() {
     }
 }
 
+/// One fact, and one place: `run` says what `support` says, where it matters to the policy.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_the_carrier_lacks_is_said_at_the_start() {
+    world();
+    let support = output(&["support", "--json"]);
+    let support: serde_json::Value = common::schema::answer("support", &support.stdout);
+    let group = Group::new("carried");
+    let ext = Ext::run(&group, &["--policy", "headroom"]);
+    let lines = ext.during(Duration::from_secs(2));
+    let partial: Vec<_> = lines.iter().filter(|l| l["event"] == "partial").collect();
+    if support["carrier"] == "kernel" {
+        assert!(partial.is_empty(), "{partial:?}");
+        return;
+    }
+    assert_eq!(partial.len(), 1, "{lines:?}");
+    assert_eq!(partial[0]["carrier"], support["carrier"]);
+    let missed = partial[0]["missed"].as_array().unwrap();
+    let mut of = Vec::new();
+    for one in missed {
+        let (what, how) = (one["of"].as_str().unwrap(), one["how"].as_str().unwrap());
+        let said = serde_json::json!(format!("{what}: {how}"));
+        let differences = support["differences"].as_array().unwrap();
+        assert!(differences.contains(&said), "{said}: {support}");
+        of.push(what);
+    }
+    assert_eq!(of, ["reclaim", "`count-nodes`"]);
+}
+
 #[test]
 #[ignore = "needs the lab's VM"]
 fn kill_nine_leaves_nothing_attached() {

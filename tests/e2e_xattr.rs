@@ -11,11 +11,12 @@ mod common;
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
 use common::caps;
-use common::ext::{Ext, output, status_of};
+use common::ext::{self, Ext, output, status_of};
 use common::own::{OwnFile, tiny};
 use common::worker::Worker;
 use common::{Group, MIB, eventually, world};
@@ -285,6 +286,61 @@ fn another_owner_than_root_may_only_lower() {
     chown(&narrow.path, Some(0), Some(0)).unwrap();
     assert_eq!(set(&narrow, "cap=2M").0, 0);
     assert!(huge(&narrow));
+}
+
+/// The owner of a delegated cgroup may write it, and may not ask the daemon of root: what he hears is
+/// that, and not that nobody is there.  It comes into force with the next look at all.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn the_owner_of_a_delegated_cgroup_may_not_ask() {
+    world();
+    let root = Group::new("delegated");
+    let (a, other) = (root.child("a"), root.child("other"));
+    chown(&a.path, Some(1000), Some(1000)).unwrap();
+    let as_owner = |args: &[&str]| {
+        let out = ext::command(args).uid(1000).gid(1000).output().unwrap();
+        let text = String::from_utf8([out.stdout.clone(), out.stderr].concat()).unwrap();
+        (out.status.code().unwrap(), text, out.stdout)
+    };
+    // 60 windows are half a minute.
+    let text = "policy = 'open'
+[policies.open]
+rules = ['pressure', 'cap']
+window = '500ms'
+cap = '2M'
+";
+    let file = OwnFile::new("config.toml", text);
+    let ext = Ext::run(&root, &["--config", file.path()]);
+    assert!(huge(&a));
+    let args = ["set", "--cgroup", "/delegated/a", "cap=4K"];
+    let (code, text, _) = as_owner(&args);
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("/delegated/a: user.mthp_ext is cap=4K\n"),
+        "{text}"
+    );
+    let words = "only root may ask it (Permission denied (os error 13)); one that has a configuration \
+                 looks again within 60 of its windows";
+    assert!(
+        text.contains(words) && !text.contains("no daemon"),
+        "{text}"
+    );
+    let (in_force, text) = line(&ext, &a);
+    assert!(in_force && text.contains("may only lower"), "{text}");
+    assert!(!huge(&a));
+    // That of another he may not write, which is an error of its own.
+    let (code, text, _) = as_owner(&["set", "--cgroup", "/delegated/other", "cap=4K"]);
+    assert_eq!(code, 4, "{text}");
+    assert!(huge(&other));
+    let (code, text, out) = as_owner(&["unset", "--cgroup", "/delegated/a", "--json"]);
+    assert_eq!(code, 0, "{text}");
+    let done: Value = common::schema::answer("unset", &out);
+    assert_eq!(done["daemons"], json!([]), "{done}");
+    assert_eq!(done["unasked"].as_array().unwrap().len(), 1, "{done}");
+    // Root is answered at once.
+    let (code, text) = said(&["unset", "--cgroup", "/delegated/a"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(huge(&a));
 }
 
 #[test]

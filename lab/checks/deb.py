@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`make test-deb`: the Debian package is the same when it is built elsewhere, lintian has nothing against it, and dpkg
-installs, upgrades, removes and purges it in a guest with systemd."""
+"""`make test-deb`: the Debian package is the same when it is built elsewhere, lintian has nothing against it, dpkg
+installs, upgrades, removes and purges it in a guest with systemd, and Ansible takes its role."""
 
 import shutil
 import tempfile
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from lab import proc, programs, setup
-from lab.checks import systemd
+from lab.checks import ansible, systemd
 from lab.checks.result import Suite
 from lab.deb import build as deb
 from lab.errors import Exit
@@ -84,6 +84,6 @@ def main() -> int:
     new = deb.package(deb.DIRECTORY)
     script = REPO / "lab" / "checks" / "deb.sh"
     guest = systemd.Guest("deb", script, partial(_fill, old, new), (*_SEEDS, LIBELF[deb.release()]), installs=True)
-    suites = [systemd.run(guest, kernel, accel.of(kernel)[0]), host(new)]
+    suites = [systemd.run(guest, kernel, accel.of(kernel)[0]), host(new), ansible.host()]
     codes = [systemd.show("test-deb", suite) for suite in suites]
     return max(codes, default=Exit.TESTS)

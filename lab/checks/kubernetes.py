@@ -5,12 +5,14 @@ containerd, with the rights of the DaemonSet, beside containers in cgroups as ku
 import json
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lab import proc, setup
+from lab.bench import packages
 from lab.checks import systemd
 from lab.checks.deb import LIBELF
 from lab.checks.result import Suite
@@ -126,18 +128,38 @@ def against(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*found, *(f"rights in the API: {kind}" for kind in rights)]
 
 
-def misses(kustomization: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], there: set[str]) -> list[str]:
-    """What the kustomization names and is not there, or is there and not named."""
-    maps = {one["name"]: one["files"] for one in kustomization["configMapGenerator"]}
-    named = {*kustomization["resources"], *(name for files in maps.values() for name in files)}
-    found = [f"{name}: named or there, not both" for name in sorted(named ^ there)]
+def _named(documents: Sequence[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+    """The ConfigMaps that DaemonSets cannot do without, and their images."""
     sets = [one["spec"]["template"]["spec"] for one in documents if one["kind"] == "DaemonSet"]
     sources = [
         one for spec in sets for volume in spec["volumes"] for one in volume.get("projected", {}).get("sources", [])
     ]
     needed = [one["configMap"] for one in sources if "configMap" in one]
     used = {one["name"] for one in needed if not one.get("optional")}
-    images = {container["image"] for spec in sets for container in spec["containers"]}
+    return used, {container["image"] for spec in sets for container in spec["containers"]}
+
+
+def amiss(kustomization: Mapping[str, Any], rendered: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is wrong with what kustomize has made of it: what pods would wait for, or get from elsewhere."""
+    used, images = _named(rendered)
+    maps = {one["metadata"]["name"] for one in rendered if one["kind"] == "ConfigMap"}
+    hashed = {one["name"] for one in kustomization["configMapGenerator"]}
+    found = [f"no such ConfigMap: {name}" for name in sorted(used - maps)]
+    found += [f"nobody uses it: {name}" for name in sorted(maps - used)]
+    found += [f"a change of it does not roll: {name}" for name in sorted(maps & hashed)]
+    wanted = {f"{one['newName']}:{one['newTag']}" for one in kustomization["images"]}
+    found += [f"another image: {name}" for name in sorted(images ^ wanted)]
+    spaced = [one["metadata"].get("namespace") for one in rendered if one["kind"] != "Namespace"]
+    return found + ["another namespace"] * any(name != kustomization["namespace"] for name in spaced)
+
+
+def misses(kustomization: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], there: set[str]) -> list[str]:
+    """What the kustomization names and is not there, or is there and not named."""
+    maps = {one["name"]: one["files"] for one in kustomization["configMapGenerator"]}
+    named = {*kustomization["resources"], *kustomization.get("configurations", ())}
+    named |= {name for files in maps.values() for name in files}
+    found = [f"{name}: named or there, not both" for name in sorted(named ^ there)]
+    used, images = _named(documents)
     found += [f"no such configuration: {name}" for name in sorted(used ^ set(maps))]
     return found + [
         f"no such image: {name}" for name in sorted(images ^ {one["name"] for one in kustomization["images"]})
@@ -154,25 +176,40 @@ def _read(*paths: str) -> list[dict[str, Any]]:
 def host() -> Suite:
     """What can be said of the manifests without a cluster."""
     suite = Suite("kubernetes")
-    validate = str(setup.python_with(_LOCK_FILE).with_name("kubernetes-validate"))
     files = {path.name for path in MANIFESTS.iterdir()}
-    resources = sorted(
-        str(MANIFESTS / name) for name in files if name.endswith(".yaml") and name != "kustomization.yaml"
-    )
-    for version in _VERSIONS:
-        argv = [validate, "--strict", "-k", version, *resources]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        passed = done.stdout.count(" passed for resource ") + done.stderr.count(" passed for resource ")
-        ok = done.returncode == 0 and passed == len(resources)
-        suite.check(f"the schemas of {version} take the manifests", ok, done.stdout + done.stderr)
-
-    documents = _read(*resources)
-    suite.check("they have the rights that they need and no more", not (found := against(documents)), "\n".join(found))
     kustomization = _read(str(MANIFESTS / "kustomization.yaml"))[0]
+    resources = [str(MANIFESTS / name) for name in kustomization["resources"]]
+    documents = _read(*resources)
+    _by_schema(suite, "the manifests", resources, len(documents))
+    suite.check("they have the rights that they need and no more", not (found := against(documents)), "\n".join(found))
     found = misses(kustomization, documents, files - {"kustomization.yaml", *_PROGRAMS})
     suite.check("the kustomization names what is there", not found, "\n".join(found))
+    _by_kustomize(suite, kustomization)
     suite.settle()
     return suite
+
+
+def _by_schema(suite: Suite, what: str, paths: Sequence[str], count: int) -> None:
+    validate = str(setup.python_with(_LOCK_FILE).with_name("kubernetes-validate"))
+    for version in _VERSIONS:
+        argv = [validate, "--strict", "-k", version, *paths]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        passed = done.stdout.count(" passed for resource ") + done.stderr.count(" passed for resource ")
+        ok = done.returncode == 0 and passed == count
+        suite.check(f"the schemas of {version} take {what}", ok, done.stdout + done.stderr)
+
+
+def _by_kustomize(suite: Suite, kustomization: Mapping[str, Any]) -> None:
+    """What `kubectl apply -k` would send, by the kubectl that is installed, or that of Debian: 1.20 in Debian 12."""
+    kubectl = str(packages.program("kubernetes-client", "usr/bin/kubectl"))
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "rendered.yaml"
+        argv = [kubectl, "kustomize", str(MANIFESTS)]
+        path.write_text(proc.output(argv, what="rendering the kustomization", code=Exit.TESTS))
+        rendered = _read(str(path))
+        _by_schema(suite, "what kustomize makes", [str(path)], len(rendered))
+    found = [*amiss(kustomization, rendered), *against(rendered)]
+    suite.check("what kustomize makes belongs together, and has no more rights", not found, "\n".join(found))
 
 
 def _fill(image: Path, container: Mapping[str, Any], archive: CpioWriter) -> None:

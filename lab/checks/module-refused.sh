@@ -30,7 +30,12 @@ nothing() { # runs, attaches or is patched
 	$M run >$LOG 2>&1; code=$?
 	cat $LOG; [ $code = 5 ] && ! grep -q thp_vma_allowable_orders /sys/kernel/tracing/enabled_functions
 }
-lacks() { $M support | grep -E "^ +NO +$1 "; }
+lacks() { $M support | grep -E "^ +NO +reasons " && $M support | grep "without it: $1: "; }
+designed() { # reclaim alone is not asked about: nothing is missing
+	$M support >$LOG; cat $LOG
+	grep -E "^ +part +reasons " $LOG && grep "without it: reclaim: " $LOG &&
+		! grep -E "^ +NO |without it: swapin|^missing|remedy:" $LOG
+}
 said() { dmesg | grep "$1"; }
 
 is "without the module there is no carrier" support 5 none
@@ -50,7 +55,7 @@ unload
 
 insmod "$D/unknown/mthp_hook.ko"
 is "a kernel without the callers that swap in is reported" said 'swap-in cannot be told from other page faults'
-is "... by mthp_ext, too" lacks reasons
+is "... by mthp_ext, too" lacks swapin
 is "... which is no reason not to run" support 0 'module mthp_hook .*'
 unload
 
@@ -68,6 +73,7 @@ echo always >/sys/kernel/mm/transparent_hugepage/enabled
 is "the module works" tried 0 "$D/usual/mthp_hook.ko" 'it works'
 
 is "the module is the carrier" support 0 'module mthp_hook .*'
+is "... which does without reclaim by design" designed
 is "a second load is refused" refused "$D/usual/mthp_hook.ko" 'File exists'
 is "... and the first stays" support 0 'module mthp_hook .*'
 unload

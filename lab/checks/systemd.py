@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lab import proc, programs, setup, space
 from lab.checks import tap
+from lab.checks.ansible import out_in_one_command
 from lab.checks.result import Status, Suite
 from lab.errors import Exit
 from lab.kernel import build
@@ -176,6 +177,13 @@ def install(archive: CpioWriter) -> None:
             archive.file(name, library.read_bytes(), 0o755)
 
 
+def _fill(archive: CpioWriter) -> None:
+    """What is installed, and the command of docs/fleet.md that ends all of it."""
+    install(archive)
+    line = out_in_one_command((REPO / "docs" / "fleet.md").read_text())
+    archive.file("/lab/out.sh", f"{line}\n".encode())
+
+
 def _image(guest: Guest, out: Path) -> None:
     """Writes the guest's file system."""
     root = _root(guest)
@@ -259,5 +267,5 @@ def main() -> int:
     """Runs the checks of lab/checks/systemd.sh; 1 if one failed."""
     setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
     kernel = build.ensure()
-    guest = Guest("systemd", _HERE / "systemd.sh", install)
+    guest = Guest("systemd", _HERE / "systemd.sh", _fill)
     return show("test-systemd", run(guest, kernel, accel.of(kernel)[0]))

@@ -186,6 +186,32 @@ keeps() {
 	mthp_ext detach && [ -z "$(link)" ]
 }
 
+# What multi-user.target would start.
+enabled_units() { find /etc/systemd/system /run/systemd/system -name 'mthp_ext*.service' -path '*.wants/*'; }
+
+# The line of docs/fleet.md as it stands there: the unit, an instance and a policy that was kept end, each of its commands
+# succeeds, and a boot starts none of them.
+out_in_one_command() {
+	local kept group=/sys/fs/cgroup/kept
+	cat /lab/out.sh
+	[ -s /lab/out.sh ] || return 1
+	fresh
+	systemctl enable $unit mthp_ext@data && systemctl start $unit mthp_ext@data || return 1
+	mkdir $group
+	mthp_ext run --root $group --policy headroom --on-exit keep >/run/kept.log 2>&1 &
+	kept=$!
+	until_true 60 grep -q 'attached to /kept' /run/kept.log
+	kill $kept
+	wait $kept
+	mthp_ext status
+	enabled_units
+	[ "$(link | wc -l)" = 3 ] && [ "$(enabled_units | wc -l)" = 2 ] || return 1
+	bash -e /lab/out.sh || return 1
+	mthp_ext status
+	[ -z "$(link)" ] && [ -z "$(enabled_units)" ] && [ "$(property ActiveState)" = inactive ] &&
+		[ "$(systemctl is-active mthp_ext@data)" = inactive ] && [ ! -e /sys/fs/bpf/mthp_ext ] && rmdir $group
+}
+
 metrics() {
 	fresh ExecStart= "$run --metrics unix:/run/mthp_ext/metrics.sock"
 	systemctl start $unit || return 1
@@ -313,6 +339,7 @@ check "a restart and kill -9 go on with the same link" hands_over
 check "a stop after that ends it" stop_after_handing_over
 check "an instance for a slice covers that slice" covers_a_slice
 check "--on-exit keep keeps the link over restarts" keeps
+check "the one command of the fleet's page ends the unit, an instance and what was kept" out_in_one_command
 check "the socket of --metrics answers" metrics
 check "so does a port" metrics_on_a_port
 check "a drop-in applies the settings once the policy is in force" settings_follow

@@ -128,6 +128,28 @@ class RulesTest(unittest.TestCase):
             self.assertEqual(len(found), 1, found)
         self.assertEqual(kubernetes.against([]), ["no DaemonSet"])
 
+    def test_what_kustomize_makes_belongs_together(self) -> None:
+        names = {
+            "namespace": "n",
+            "resources": ["d.yaml"],
+            "configMapGenerator": [{"name": "m", "files": ["c"]}],
+            "images": [{"name": "i", "newName": "r/i", "newTag": "1"}],
+        }
+
+        def made(name: str, image: str, used: str, namespace: str = "n") -> list[str]:
+            documents = copy.deepcopy(good())
+            spec = documents[0]["spec"]["template"]["spec"]
+            spec["containers"][0]["image"] = image
+            spec["volumes"][1]["projected"]["sources"][0]["configMap"]["name"] = used
+            one = {"kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+            return kubernetes.amiss(names, [{"kind": "Namespace", "metadata": {"name": "n"}}, one, *documents])
+
+        self.assertEqual(made("m-1", "r/i:1", "m-1"), [])
+        self.assertEqual(made("m-1", "r/i:1", "m"), ["no such ConfigMap: m", "nobody uses it: m-1"])
+        self.assertEqual(made("m", "r/i:1", "m"), ["a change of it does not roll: m"])
+        self.assertEqual(made("m-1", "i", "m-1"), ["another image: i", "another image: r/i:1"])
+        self.assertEqual(made("m-1", "r/i:1", "m-1", "default"), ["another namespace"])
+
     def test_a_kustomization_names_what_is_there(self) -> None:
         names: dict[str, Any] = {
             "resources": ["d.yaml"],

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::args::ConfigArgs;
 use super::lookup::{self, Directory};
-use super::xattrs::{Ground, Made, Xattrs};
+use super::xattrs::{Ground, Made as OfXattr, Xattrs};
 use crate::errors::{Error, Result};
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::{thp, xattr};
@@ -19,7 +19,7 @@ use crate::model::ending::ON_EXIT;
 use crate::model::orders::Sizes;
 use crate::model::place::Place;
 use crate::model::plan::{self, Plan, Planned, Resolved};
-use crate::model::policy::ENDING;
+use crate::model::policy::{ENDING, Policy};
 use crate::output::{print, table};
 
 /// The directory beside a configuration whose files come after it: `config.d` of `config.toml`.
@@ -95,18 +95,46 @@ pub fn read(file: &Path) -> Config {
 }
 
 /// What a configuration comes to, and what is wrong with parts of it.
+type Made = std::result::Result<(Plan, Vec<Problem>), Vec<Problem>>;
+
+/// What a configuration comes to.
 ///
 /// # Errors
 /// All that is wrong, if it cannot be used at all.
-pub fn plan(
-    file: &Path,
-    directory: &Directory,
-    sizes: &Sizes,
-) -> std::result::Result<(Plan, Vec<Problem>), Vec<Problem>> {
+pub fn plan(file: &Path, directory: &Directory, sizes: &Sizes) -> Made {
     // A part of a sentence, from here on.
     let what = |e: Error| e.to_string().trim_end_matches('.').to_owned();
     let find = |name: &str| lookup::policy(name, directory).map_err(what);
-    plan::plan(&read(file), &find, sizes)
+    // Where links lead to other files afterwards, some that were read may be of before.
+    let mut before = behind(file, directory);
+    let mut made = plan::plan(&read(file), &find, sizes);
+    for _ in 0..AGAIN {
+        let after = behind(file, directory);
+        if after == before {
+            break;
+        }
+        before = after;
+        made = plan::plan(&read(file), &find, sizes);
+    }
+    made
+}
+
+/// How often files are read again that somebody exchanges meanwhile.
+const AGAIN: u32 = 5;
+
+/// The files that a configuration is read from, without links.  kubelet exchanges all files of a
+/// volume at once, by one link (`..data`) that all names go through.
+fn behind(file: &Path, directory: &Directory) -> Vec<Option<PathBuf>> {
+    let policies = directory.names().unwrap_or_default();
+    let policies = policies
+        .iter()
+        .map(|name| Policy::path_in(directory.path(), name));
+    [file.to_owned()]
+        .into_iter()
+        .chain(drop_ins(file).unwrap_or_default())
+        .chain(policies)
+        .map(|path| std::fs::canonicalize(path).ok())
+        .collect()
 }
 
 /// A mistake, and what comes of it.
@@ -232,7 +260,7 @@ impl Said {
     }
 
     /// Those in force, with the names of their cgroups.
-    fn in_force(&self) -> Vec<(&Made, &Planned, Vec<String>)> {
+    fn in_force(&self) -> Vec<(&OfXattr, &Planned, Vec<String>)> {
         let each = self.xattrs.each().into_iter();
         each.filter_map(|(made, paths)| {
             let (planned, _) = made.result.as_ref().ok()?;

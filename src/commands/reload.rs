@@ -188,26 +188,39 @@ fn listens(stream: &UnixStream) -> Option<i32> {
 
 /// All that hear, and why one does not.
 fn all() -> io::Result<(Vec<UnixStream>, io::Error)> {
+    let (found, mut failed) = heard(Path::new(DIRECTORY))?;
+    let none = || io::Error::from(io::ErrorKind::NotFound);
+    Ok((found, failed.pop().unwrap_or_else(none)))
+}
+
+/// Of the sockets of a directory those at which somebody hears, and why at the others nobody does.
+fn heard(directory: &Path) -> io::Result<(Vec<UnixStream>, Vec<io::Error>)> {
     let ours = |name: &str| name.starts_with(SOCKET);
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    let mut failed = Vec::new();
     let mut found = Vec::new();
-    for entry in fs::read_dir(DIRECTORY)? {
+    for entry in fs::read_dir(directory)? {
         let entry = match entry {
             Ok(entry) => entry,
             Err(e) => {
-                failed = e;
+                failed.push(e);
                 continue;
             }
         };
         if entry.file_name().to_str().is_some_and(ours) {
             match UnixStream::connect(entry.path()) {
                 Ok(stream) => found.push(stream),
-                // What a daemon that was killed has left.
-                Err(e) => failed = e,
+                // What a daemon that was killed has left, too.
+                Err(e) => failed.push(e),
             }
         }
     }
     Ok((found, failed))
+}
+
+/// Is nobody there?  Of one that may not be asked, or does not answer, that is unknown.
+fn is_nobody(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused)
 }
 
 /// Nobody hears, or nobody may ask.
@@ -216,7 +229,7 @@ fn nobody(path: &Path, error: io::Error) -> Error {
         io::ErrorKind::PermissionDenied => Error::NoPrivilege {
             what: "ask a daemon of root".to_owned(),
         },
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Error::NotRunning {
+        _ if is_nobody(&error) => Error::NotRunning {
             path: path.to_owned(),
             why: error.to_string(),
         },
@@ -236,13 +249,46 @@ fn ask(mut stream: UnixStream, request: &[u8], patience: Duration) -> io::Result
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// Has all daemons look at the own override of a cgroup: what each says of it.  One that does not
-/// answer in a moment will find it by itself.
-pub fn look(cgroup: &Path) -> Vec<Verdict> {
-    let (found, _) = all().unwrap_or((Vec::new(), io::Error::from(io::ErrorKind::NotFound)));
+/// What daemons say of the own override of a cgroup.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Each that has answered.
+    pub verdicts: Vec<Verdict>,
+    /// Why another has not, though it may be there: it will find the override by itself.
+    pub unasked: Vec<String>,
+}
+
+/// Has all daemons look at the own override of a cgroup.
+pub fn look(cgroup: &Path) -> Answers {
+    looked(Path::new(DIRECTORY), cgroup, LOOKED)
+}
+
+fn looked(directory: &Path, cgroup: &Path, patience: Duration) -> Answers {
+    let (found, failed) = heard(directory).unwrap_or_else(|e| (Vec::new(), vec![e]));
+    let unasked = failed.iter().filter(|e| !is_nobody(e)).map(why_unasked);
+    let mut answers = Answers {
+        unasked: unasked.collect(),
+        ..Answers::default()
+    };
     let request = [LOOK.as_bytes(), cgroup.as_os_str().as_bytes(), b"\0"].concat();
-    let answers = found.into_iter().map(|one| ask(one, &request, LOOKED));
-    answers.filter_map(io::Result::ok).collect()
+    for one in found {
+        match ask(one, &request, patience) {
+            Ok(verdict) => answers.verdicts.push(verdict),
+            Err(e) => answers.unasked.push(why_unasked(&e)),
+        }
+    }
+    answers
+}
+
+/// In words.
+fn why_unasked(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("only root may ask it ({error})"),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            "it has not answered in time".to_owned()
+        }
+        _ => format!("it has not answered ({error})"),
+    }
 }
 
 /// The command.
@@ -339,6 +385,32 @@ mod tests {
         for none in [&b""[..], b"reload", b"look 2\n/c\0", b"look 1\n/c", &long] {
             assert_eq!(asked(none), None);
         }
+    }
+
+    /// One that is there and does not answer is not taken for none; what a killed one left is.
+    #[test]
+    fn who_does_not_answer_is_not_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let unasked = |directory: &Path| {
+            let answers = looked(directory, Path::new("/c"), Duration::from_millis(10));
+            assert_eq!(answers.verdicts, []);
+            answers.unasked
+        };
+        assert_eq!(unasked(&dir.path().join("none")), [""; 0]);
+        assert_eq!(unasked(dir.path()), [""; 0]);
+        drop(UnixListener::bind(dir.path().join("reload-1")).unwrap());
+        assert_eq!(unasked(dir.path()), [""; 0]);
+        let _silent = UnixListener::bind(dir.path().join("reload-2")).unwrap();
+        assert_eq!(unasked(dir.path()), ["it has not answered in time"]);
+        assert_eq!(unasked(Path::new("/dev/null")).len(), 1);
+        // Root may connect to any: the kernel's answer to others.
+        let denied = io::Error::from_raw_os_error(nix::libc::EACCES);
+        assert!(!is_nobody(&denied));
+        assert_eq!(
+            why_unasked(&denied),
+            "only root may ask it (Permission denied (os error 13))"
+        );
+        assert_eq!(nobody(dir.path(), denied).code(), 4);
     }
 
     #[test]

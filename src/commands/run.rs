@@ -87,6 +87,9 @@ fn report_start(daemon: &Daemon, lines: &Lines, at: &str, link_id: u32) -> Resul
         setting: thp.text(),
         thp: thp.enabled,
     })?;
+    if let Some(line) = &daemon.partial {
+        lines.print(line)?;
+    }
     if daemon.unheld {
         lines.print(&lines::unheld())?;
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::args::{SetArgs, UnsetArgs};
 use super::reload::{self, Verdict};
+use super::xattrs::ROUND;
 use crate::errors::{Error, Result};
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::named::named;
@@ -26,6 +27,8 @@ pub struct Done {
     before: Option<String>,
     /// Of each daemon that has answered.
     daemons: Vec<Verdict>,
+    /// Of each other that may be there: why it has not.
+    unasked: Vec<String>,
 }
 
 fn text(done: &Done, out: &mut impl Write) -> io::Result<()> {
@@ -42,11 +45,18 @@ fn text(done: &Done, out: &mut impl Write) -> io::Result<()> {
     for one in done.daemons.iter().filter(|one| one.code == 0) {
         writeln!(out, "{cgroup}: {}", one.text)?;
     }
-    if done.daemons.is_empty() {
+    for why in &done.unasked {
         writeln!(
             out,
-            "no daemon answers: one that runs looks again within 60 of its windows, and each when it \
-             starts"
+            "{cgroup}: whether a daemon has taken it over is unknown: {why}; one that has a \
+             configuration looks again within {ROUND} of its windows"
+        )?;
+    }
+    if done.daemons.is_empty() && done.unasked.is_empty() {
+        writeln!(
+            out,
+            "no daemon answers: one that runs looks again within {ROUND} of its windows, and each \
+             when it starts"
         )?;
     }
     Ok(())
@@ -66,11 +76,13 @@ fn put(args: &UnsetArgs, value: Option<&str>) -> Result<()> {
         Some(value) => xattr::write(&cgroup.path, value)?,
         None => xattr::remove(&cgroup.path)?,
     }
+    let answers = reload::look(&cgroup.path);
     let done = Done {
         cgroup: Names::new(&cgroup.mount).of_path(&cgroup.path),
         value: value.map(str::to_owned),
         before,
-        daemons: reload::look(&cgroup.path),
+        daemons: answers.verdicts,
+        unasked: answers.unasked,
     };
     print::print(&done, args.json, text)?;
     let refused = done.daemons.into_iter().find(|one| one.code != 0);
@@ -114,6 +126,7 @@ mod tests {
             value: value.map(str::to_owned),
             before: before.map(str::to_owned),
             daemons,
+            unasked: Vec::new(),
         }
     }
 
@@ -148,6 +161,21 @@ mod tests {
             unset.starts_with("/db: no user.mthp_ext\nno daemon answers"),
             "{unset}"
         );
+    }
+
+    /// It is written, and whether it is in force only root can ask.
+    #[test]
+    fn one_that_may_not_be_asked_is_not_taken_for_none() {
+        let mut set = done(Some("cap=64K"), None, Vec::new());
+        set.unasked = vec!["only root may ask it (Permission denied (os error 13))".to_owned()];
+        assert_eq!(
+            printed(&set),
+            "/db: user.mthp_ext is cap=64K\n/db: whether a daemon has taken it over is unknown: only \
+             root may ask it (Permission denied (os error 13)); one that has a configuration looks \
+             again within 60 of its windows\n"
+        );
+        let json = serde_json::to_value(&set).unwrap();
+        assert_eq!(print::undocumented(&json), [""; 0]);
     }
 
     #[test]

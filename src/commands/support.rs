@@ -12,6 +12,7 @@ use crate::errors::{Error, Result};
 use crate::kernel::abilities::{Abilities, Hook};
 use crate::kernel::carrier::{By, Carrier};
 use crate::kernel::cgroup::{self, Cgroup};
+use crate::kernel::lacks::{self, Lack};
 use crate::kernel::process;
 use crate::kernel::psi;
 use crate::kernel::thp::Thp;
@@ -81,6 +82,23 @@ impl Facts {
         }
     }
 
+    /// Who carries the hook, if anybody does.
+    fn by(&self) -> By {
+        match self.module {
+            true => By::Module,
+            false => By::Series,
+        }
+    }
+
+    /// What brings what the carrier lacks.
+    fn remedy(&self) -> &'static str {
+        match self.abilities.hook {
+            _ if self.module => MODULE,
+            Hook::None => KERNEL,
+            Hook::Foreign | Hook::Known => SERIES,
+        }
+    }
+
     /// Has the hook's carrier this?  What its type information says, if that was read.
     fn able(&self, has: impl FnOnce(&Abilities) -> bool) -> Known {
         self.btf.clone().map(|_| has(&self.abilities))
@@ -100,50 +118,24 @@ fn known(found: std::result::Result<(), &Error>) -> Known {
 const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md), \
      or load the module for stock kernels (docs/carriers.md); to try mthp_ext without either, run `make demo`";
 
-/// What is different with the module, beside what the table lacks: of what, and how.  docs/carriers.md has these rows.
-const DIFFERENCES: &[(&str, &str)] = &[
-    (
-        "reclaim",
-        "not asked about: what was given stays, so rules give up earlier",
-    ),
-    (
-        "sizes offered",
-        "before the kernel has looked which fit the range: counters show more requests",
-    ),
-    (
-        "a huge zero page older than the policy",
-        "a write to it is not asked about (Linux 7.x)",
-    ),
-    (
-        "khugepaged",
-        "finds a process whose faults are all narrowed only once memory is merged or advised",
-    ),
-    (
-        "`count-nodes`",
-        "counts the whole machine: the cpuset is out of reach",
-    ),
-    (
-        "page cache, Linux 6.12",
-        "of cgroups below a limit it counts as used",
-    ),
-    ("one map, several cgroups", "no: a map names its cgroup"),
-    (
-        "the right to attach",
-        "is looked at when a map is filled, not again when it is attached",
-    ),
-    ("refusals by size in sysfs", "no `anon_bpf_refused`"),
-    (
-        "ftrace",
-        "has to be on (`kernel.ftrace_enabled`), and stays on while a policy is attached",
-    ),
-];
+/// The series, on a kernel that has some of it: there no module can be loaded.
+const SERIES: &str = "install a kernel with the mthp_ext series of this version (docs/install.md)";
+
+/// The module is loaded.
+const MODULE: &str = "build and load the module of this version of mthp_ext (docs/carriers.md), or install a kernel \
+     with the mthp_ext series (docs/install.md)";
+
+/// What the module does without on purpose.
+const BY_DESIGN: &str = "none is needed: the module does without it by design (docs/carriers.md); a kernel with the \
+     mthp_ext series has it (docs/install.md)";
 
 /// One line of the table: an ability, where it comes from, how to get it.
 struct Feature {
     name: &'static str,
     what: &'static str,
     from: &'static str,
-    remedy: &'static str,
+    /// `None`: another carrier, or another version of it.
+    remedy: Option<&'static str>,
     /// Exit code of `support` without it; 0: everything works, only less well.
     code: u8,
     has: fn(&Facts) -> Known,
@@ -155,8 +147,10 @@ const FEATURES: &[Feature] = &[
         name: "cgroup2",
         what: "a cgroup v2 hierarchy to attach to",
         from: "a mount of type cgroup2 at /sys/fs/cgroup",
-        remedy: "boot with systemd.unified_cgroup_hierarchy=1; \
+        remedy: Some(
+            "boot with systemd.unified_cgroup_hierarchy=1; \
                  where no cgroups are mounted, run `mount -t cgroup2 none /sys/fs/cgroup`",
+        ),
         code: 10,
         has: |f| f.cgroup2.clone(),
     },
@@ -164,7 +158,7 @@ const FEATURES: &[Feature] = &[
         name: "btf",
         what: "type information, by which the programs find kernel fields",
         from: "CONFIG_DEBUG_INFO_BTF=y",
-        remedy: KERNEL,
+        remedy: None,
         code: 11,
         has: |f| f.btf.clone(),
     },
@@ -172,7 +166,7 @@ const FEATURES: &[Feature] = &[
         name: "hook",
         what: "struct bpf_mthp_ops with mthp_choose",
         from: "the kernel series, CONFIG_BPF_TRANSPARENT_HUGEPAGE=y",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.hook != Hook::None),
     },
@@ -180,7 +174,7 @@ const FEATURES: &[Feature] = &[
         name: "interface",
         what: "mthp_choose with the arguments that the policies expect",
         from: "the kernel series of this version: an earlier one called it in another way",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.hook == Hook::Known),
     },
@@ -188,7 +182,7 @@ const FEATURES: &[Feature] = &[
         name: "cgroup-links",
         what: "struct_ops links on cgroups (BPF_F_CGROUP_FD)",
         from: "patch 'bpf: attach struct_ops maps to cgroups through links'",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.cgroup_links),
     },
@@ -196,7 +190,7 @@ const FEATURES: &[Feature] = &[
         name: "psi-kfuncs",
         what: "bpf_cgroup_flush_stats and bpf_cgroup_stall, for the rule pressure",
         from: "patch 'bpf: add kfuncs to read the pressure stall totals of a cgroup'",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.stall),
     },
@@ -204,24 +198,23 @@ const FEATURES: &[Feature] = &[
         name: "memcg-kfuncs",
         what: "bpf_mem_cgroup_page_state and others, for the rule small",
         from: "mm/bpf_memcontrol.c of Linux 7.3, CONFIG_MEMCG=y",
-        remedy: KERNEL,
+        remedy: None,
         code: 5,
         has: |f| f.able(|has| has.memcg),
     },
     Feature {
-        name: "room-kfuncs",
+        name: lacks::ROOM,
         what: "bpf_cgroup_spare_pages and bpf_cgroup_cold_file_pages, for the rule room",
-        from: "patch 'mm: add BPF kfuncs for cold page cache and spare pages'; without it the \
-               machine does not count, and page cache as of the last scan",
-        remedy: KERNEL,
+        from: "patch 'mm: add BPF kfuncs for cold page cache and spare pages'",
+        remedy: None,
         code: 0,
         has: |f| f.able(|has| has.room),
     },
     Feature {
-        name: "reasons",
+        name: lacks::REASONS,
         what: "fault, swapin, khugepaged, collapse and reclaim are asked about, each for itself",
         from: "the kernel series; a kernel without a reason does not ask for it",
-        remedy: KERNEL,
+        remedy: None,
         code: 0,
         has: |f| f.able(|has| Reason::ALL.into_iter().all(|r| has.reasons[r])),
     },
@@ -229,8 +222,10 @@ const FEATURES: &[Feature] = &[
         name: "memory-controller",
         what: "the memory controller on cgroup v2, for sizes and limits",
         from: "CONFIG_MEMCG=y",
-        remedy: "boot without cgroup_disable=memory; where the controller is on cgroup v1, \
+        remedy: Some(
+            "boot without cgroup_disable=memory; where the controller is on cgroup v1, \
                  boot with systemd.unified_cgroup_hierarchy=1",
+        ),
         code: 7,
         has: |f| f.memory.clone(),
     },
@@ -238,7 +233,7 @@ const FEATURES: &[Feature] = &[
         name: "psi",
         what: "pressure stall information, for policies with the rule pressure",
         from: "CONFIG_PSI=y",
-        remedy: "boot with psi=1, or use `--policy headroom`",
+        remedy: Some("boot with psi=1, or use `--policy headroom`"),
         code: 6,
         has: |f| f.psi.clone(),
     },
@@ -246,7 +241,7 @@ const FEATURES: &[Feature] = &[
         name: "privilege",
         what: "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and CAP_SYS_RESOURCE",
         from: "root, or a file or service with these capabilities",
-        remedy: "run mthp_ext as root",
+        remedy: Some("run mthp_ext as root"),
         code: 4,
         has: |f| f.privileged.clone(),
     },
@@ -268,6 +263,10 @@ pub struct Line {
     error: Option<String>,
     what: &'static str,
     from: &'static str,
+    /// What is lacking of it, and how it is then, where that is not all of it.
+    lacks: Vec<String>,
+    /// The carrier does without what is lacking on purpose: nothing is to be done.
+    by_design: bool,
     remedy: &'static str,
     /// By every policy.
     #[serde(skip)]
@@ -297,17 +296,35 @@ pub struct Report {
 
 /// Judges the facts.
 pub fn judge(facts: &Facts) -> Report {
+    let of_carrier: Vec<&Lack> = match facts.abilities.hook {
+        Hook::Known => lacks::of(facts.by(), &facts.abilities).collect(),
+        Hook::None | Hook::Foreign => Vec::new(),
+    };
     let features: Vec<Line> = FEATURES
         .iter()
         .map(|f| {
             let has = (f.has)(facts);
+            let lacks = of_carrier
+                .iter()
+                .filter(|lack| lack.feature == Some(f.name));
+            let lacks: Vec<&&Lack> = lacks.collect();
+            let by_design =
+                facts.module && !lacks.is_empty() && lacks.iter().all(|lack| lack.of_module);
             Line {
+                lacks: lacks.iter().map(|lack| lack.text()).collect(),
+                by_design,
                 name: f.name,
                 present: has == Ok(true),
                 error: has.err(),
                 what: f.what,
                 from: f.from,
-                remedy: f.remedy,
+                remedy: match f.remedy {
+                    _ if by_design => BY_DESIGN,
+                    Some(remedy) => remedy,
+                    // It is the kernel that the module does not know.
+                    None if facts.module && f.name == lacks::REASONS => SERIES,
+                    None => facts.remedy(),
+                },
                 needed: f.code != 0 && !OF_SCANS.contains(&f.name),
             }
         })
@@ -336,10 +353,10 @@ pub fn judge(facts: &Facts) -> Report {
         },
         kernel: facts.release.clone(),
         carrier: facts.carrier.clone(),
-        differences: DIFFERENCES
+        differences: of_carrier
             .iter()
-            .filter(|_| facts.module)
-            .map(|(of, how)| format!("{of}: {how}"))
+            .filter(|lack| facts.module && lack.of_module)
+            .map(|lack| lack.text())
             .collect(),
         thp: facts.thp.enabled.clone(),
         setting: facts.thp.text(),
@@ -357,18 +374,30 @@ fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
     for line in &report.features {
         let mark = match (line.present, &line.error) {
             (true, _) => "yes",
+            (false, None) if line.by_design => "part",
             (false, None) => "NO",
             (false, Some(_)) => "?",
         };
         writeln!(out, "{mark:>5}  {:18} {}", line.name, line.what)?;
         match &line.error {
             Some(error) => writeln!(out, "{:25} unknown: {error}", "")?,
+            None if line.by_design => {
+                writeln!(
+                    out,
+                    "{:25} by design, with this carrier (docs/carriers.md)",
+                    ""
+                )?;
+            }
             None if !line.present => writeln!(out, "{:25} comes with {}", "", line.from)?,
             None => {}
         }
+        for lack in &line.lacks {
+            writeln!(out, "{:25} without it: {lack}", "")?;
+        }
     }
     let missing = |unknown: bool| {
-        let lines = report.features.iter().filter(|line| !line.present);
+        let lines = report.features.iter();
+        let lines = lines.filter(|line| !line.present && !line.by_design);
         lines.filter(move |line| line.error.is_some() == unknown)
     };
     for (what, unknown) in [("missing", false), ("unknown", true)] {

@@ -36,6 +36,8 @@ pub struct Abilities {
     pub stall: bool,
     /// The memory controller's kfuncs exist, or the module's that counts a cgroup's own lists.
     pub memcg: bool,
+    /// The memory controller's: they count page cache of cgroups below, too.
+    pub page_state: bool,
     /// The kfuncs that tell what memory is left exist.
     pub room: bool,
     /// The reasons for which the kernel asks.
@@ -46,13 +48,14 @@ impl Abilities {
     /// What these types say.
     pub fn of(btf: &Types) -> Self {
         let func = |name: &str| btf.find(Kind::Func, name).is_some();
+        let page_state = func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state");
         Abilities {
             hook: hook(btf),
             cgroup_links: btf.has_enumerator("BPF_F_CGROUP_FD"),
             // An earlier flush returned nothing; the policies must know whether it failed.
             stall: func("bpf_cgroup_stall") && returns(btf, "bpf_cgroup_flush_stats"),
-            memcg: func("bpf_get_mem_cgroup") && func("bpf_mem_cgroup_page_state")
-                || func("bpf_cgroup_anon_pages"),
+            memcg: page_state || func("bpf_cgroup_anon_pages"),
+            page_state,
             room: func("bpf_cgroup_cold_file_pages") && func("bpf_cgroup_spare_pages"),
             reasons: reasons(btf),
         }

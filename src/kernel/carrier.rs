@@ -3,7 +3,7 @@
 //!
 //! The hook has one contract and two carriers: the kernel series, and a module
 //! for stock kernels (module/), whose links have no cgroup target.  Everything in
-//! which they differ belongs here: where the type lives in BTF, how the value of
+//! which they differ belongs here, but what they lack (lacks.rs): where the type lives in BTF, how the value of
 //! a struct_ops map is laid out, and how a link gets to its cgroup.
 //!
 //! A third one, such as struct_ops links to cgroups in a form of Linux' own, takes

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod files;
 pub mod handed;
 pub mod kept;
+pub mod lacks;
 pub mod late;
 pub mod links;
 pub mod load;

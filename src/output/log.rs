@@ -11,7 +11,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{self, Level};
+use crate::kernel::abilities::Abilities;
+use crate::kernel::carrier::By;
 use crate::kernel::clock::now_ms;
+use crate::kernel::lacks::{self, Missed};
 use crate::model::abi::{Event, NO_LIMIT, Tunables};
 use crate::model::ending::{Ending, ON_EXIT};
 use crate::model::orders::Sizes;
@@ -69,6 +72,12 @@ pub enum Line {
         t_ms: u64,
         address: String,
         text: String,
+    },
+    /// The carrier of the hook lacks something that the policies in force have rules for.
+    Partial {
+        t_ms: u64,
+        carrier: String,
+        missed: Vec<Missed>,
     },
     /// The policy does not outlive the daemon, as it was to.
     Unheld {
@@ -202,6 +211,21 @@ impl Line {
         }))
     }
 
+    /// What policies with these values miss on a carrier of this name; `None`: nothing.
+    pub fn partial(
+        carrier: String,
+        by: By,
+        abilities: &Abilities,
+        policies: &[&Tunables],
+    ) -> Option<Self> {
+        let missed = lacks::missed(by, abilities, policies);
+        (!missed.is_empty()).then(|| Line::Partial {
+            t_ms: now_ms(),
+            carrier,
+            missed,
+        })
+    }
+
     fn text(&self) -> String {
         match self {
             Line::Attached {
@@ -258,6 +282,15 @@ impl Line {
             | Line::Override { text, .. }
             | Line::Unserved { text, .. }
             | Line::Unheld { text, .. } => text.clone(),
+            Line::Partial {
+                carrier, missed, ..
+            } => {
+                let missed: Vec<String> = missed.iter().map(Missed::to_string).collect();
+                format!(
+                    "not all of the policy is in force on this carrier ({carrier}): {}",
+                    missed.join("; ")
+                )
+            }
             Line::Setting {
                 file,
                 from,
@@ -286,6 +319,7 @@ impl Line {
             | Line::Override { t_ms, .. }
             | Line::Unserved { t_ms, .. }
             | Line::Unheld { t_ms, .. }
+            | Line::Partial { t_ms, .. }
             | Line::Setting { t_ms, .. }
             | Line::Kept { t_ms, .. }
             | Line::Detached { t_ms, .. } => *t_ms,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
+use std::os::unix::fs::symlink;
+
 use super::*;
 use crate::model::config::KEYS;
 use crate::model::orders::X86;
@@ -390,6 +392,122 @@ fn a_file_that_cannot_be_read_has_its_remedy() {
     std::fs::remove_file(&drop_in).unwrap();
     std::fs::create_dir(&drop_in).unwrap();
     says("", "another ending");
+}
+
+/// A volume as kubelet fills it: files are behind one link, which it exchanges at once.
+struct Volume {
+    dir: tempfile::TempDir,
+    version: u32,
+}
+
+impl Volume {
+    /// With the name of a policy in one file, and the policy in another.
+    fn new(policy: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut volume = Volume { dir, version: 0 };
+        volume.put(policy);
+        for name in ["config.toml", "config.d", "policies"] {
+            symlink(Path::new("..data").join(name), volume.at(name)).unwrap();
+        }
+        volume
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn put(&mut self, policy: &str) {
+        self.version += 1;
+        let own = format!("..2026_11_27_01_02_03.{}", self.version);
+        let before = std::fs::canonicalize(self.at("..data")).ok();
+        for name in ["config.d", "policies"] {
+            std::fs::create_dir_all(self.at(&own).join(name)).unwrap();
+        }
+        let write = |name: &str, text: &str| {
+            std::fs::write(self.at(&own).join(name), text).unwrap();
+        };
+        write("config.toml", &format!("policy = '{policy}'\n"));
+        write("config.d/b.toml", "");
+        let of = format!("[policies.{policy}]\nrules = ['room']\n");
+        write("config.d/z.toml", &of);
+        write("policies/own.toml", "about = 'own'\nrules = ['room']\n");
+        symlink(&own, self.at("..data_tmp")).unwrap();
+        std::fs::rename(self.at("..data_tmp"), self.at("..data")).unwrap();
+        if let Some(before) = before {
+            std::fs::remove_dir_all(before).unwrap();
+        }
+    }
+
+    fn plan(&self) -> Made {
+        let directory = Directory {
+            policy_dir: Some(self.at("policies")),
+        };
+        plan(&self.at("config.toml"), &directory, &X86)
+    }
+
+    /// The root's policy, and whence its rules are.
+    fn root(&self) -> (String, String) {
+        let (plan, problems) = self.plan().unwrap();
+        assert_eq!(problems.len(), 0);
+        (plan.root.policy.name, plan.root.rules_from)
+    }
+}
+
+#[test]
+fn a_volume_of_kubelet_is_read_through_its_links() {
+    let mut volume = Volume::new("one");
+    let drop_in = volume.at("config.d/z.toml").display().to_string();
+    for policy in ["one", "two"] {
+        if policy == "two" {
+            volume.put(policy);
+        }
+        let (name, from) = volume.root();
+        // By the names that the user knows, not by those of kubelet.
+        assert_eq!(
+            (name.as_str(), from),
+            (policy, format!("policy {policy}, {drop_in}:2")),
+            "{policy}"
+        );
+    }
+    volume.put("own");
+    std::fs::write(volume.at("config.d/z.toml"), "").unwrap();
+    let (plan, _) = volume.plan().unwrap();
+    assert_eq!(plan.root.policy.file, Some(volume.at("policies/own.toml")));
+    // A volume in the place of the directory has kubelet's own entries beside the files.
+    std::fs::remove_file(volume.at("config.d")).unwrap();
+    std::fs::create_dir_all(volume.at("config.d/..2026_11_27_01_02_03.1")).unwrap();
+    std::fs::write(
+        volume.at("config.d/..2026_11_27_01_02_03.1/a.toml"),
+        "policy = 'headroom'\n",
+    )
+    .unwrap();
+    symlink("..2026_11_27_01_02_03.1", volume.at("config.d/..data")).unwrap();
+    symlink("..data/a.toml", volume.at("config.d/a.toml")).unwrap();
+    assert_eq!(volume.root().0, "headroom");
+}
+
+/// Files of before and after go together in no configuration.
+#[test]
+fn what_kubelet_exchanges_meanwhile_is_read_again() {
+    let mut volume = Volume::new("one");
+    // Its reader waits, between two other files, for what somebody writes.
+    let slow = volume.at("config.d/b.toml");
+    std::fs::remove_file(&slow).unwrap();
+    nix::unistd::mkfifo(&slow, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let at = volume.dir.path().to_owned();
+    let read = std::thread::spawn(move || {
+        let directory = Directory {
+            policy_dir: Some(at.join("policies")),
+        };
+        plan(&at.join("config.toml"), &directory, &X86)
+    });
+    let mut file = std::fs::File::options().write(true).open(&slow).unwrap();
+    volume.put("two");
+    file.write_all(b"# the end\n").unwrap();
+    drop(file);
+    let (plan, problems) = read.join().unwrap().unwrap();
+    assert_eq!(plan.root.policy.name, "two");
+    assert_eq!(problems.len(), 0);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::model::abi::{Load, Tunables};
 use crate::model::ending::{Ending, OnExit};
 use crate::model::orders::Sizes;
 use crate::model::profiles::{self, Profiles};
-use crate::output::log::Source;
+use crate::output::log::{Line, Source};
 
 /// A policy in force, and what this process has beside it.  Fields are dropped in this order: the
 /// socket of `reload` first, then the policy, then the sockets of its metrics.
@@ -48,6 +48,8 @@ pub struct Daemon {
     pub trigger: Option<Trigger>,
     /// What becomes of the policy in the end.
     pub ending: Ending,
+    /// What the carrier lacks of it, if it lacks anything.
+    pub partial: Option<Line>,
     /// A hand-over was asked for, and there will be none.
     pub unheld: bool,
     /// It goes on with what the process before this one has left.
@@ -121,6 +123,14 @@ impl Daemon {
         if let Some(locator) = loaded.locator(&root.mount) {
             names.ask(locator);
         }
+        let policies: Vec<&Tunables> = match &assigner {
+            Some(assigner) => assigner.profiles().iter().collect(),
+            None => profiles.iter().collect(),
+        };
+        let partial =
+            planned.what.policy.as_ref().and_then(|_| {
+                Line::partial(carrier.name(), carrier.by, &carrier.abilities, &policies)
+            });
         drop(carrier);
         give_back();
         Ok(Daemon {
@@ -131,6 +141,7 @@ impl Daemon {
             profiles,
             exporter,
             trigger,
+            partial,
             unheld: wanted && !hand_over,
             ending,
             goes_on,

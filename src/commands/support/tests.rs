@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use super::*;
-use crate::model::reason::ByReason;
 
 fn full() -> Facts {
     Facts {
@@ -10,14 +9,7 @@ fn full() -> Facts {
         btf: Ok(true),
         carrier: "kernel".to_owned(),
         module: false,
-        abilities: Abilities {
-            hook: Hook::Known,
-            cgroup_links: true,
-            stall: true,
-            memcg: true,
-            room: true,
-            reasons: ByReason::each(true),
-        },
+        abilities: lacks::everything(),
         memory: Ok(true),
         psi: Ok(true),
         privileged: Ok(true),
@@ -149,37 +141,115 @@ fn text_names_what_is_missing_and_the_remedy() {
     );
 }
 
-#[test]
-fn what_is_different_with_the_module_is_said() {
-    let facts = Facts {
+fn module() -> Facts {
+    Facts {
         carrier: "module mthp_hook 0.1".to_owned(),
         module: true,
+        abilities: lacks::of_the_module(),
         ..full()
-    };
+    }
+}
+
+#[test]
+fn what_is_different_with_the_module_is_said() {
+    let facts = module();
     let out = shown(&facts);
     assert!(
-        out.contains("\ncarrier: module mthp_hook 0.1\n  different: "),
+        out.contains("\ncarrier: module mthp_hook 0.1\n  different: reclaim: not asked about"),
         "{out}"
     );
-    assert_eq!(out.matches("  different: ").count(), DIFFERENCES.len());
+    // That of Linux 6.12 stands there alone.
+    assert_eq!(
+        out.matches("  different: ").count(),
+        rows_of_the_page().len() - 1
+    );
+    assert_eq!(judge(&facts).exit_code, 0);
+    let mut old = facts;
+    old.abilities.page_state = false;
+    let here: Vec<String> = judge(&old)
+        .differences
+        .iter()
+        .map(|text| format!("| {} |", text.replacen(": ", " | ", 1)))
+        .collect();
+    assert_eq!(here, rows_of_the_page());
+}
+
+/// The table of docs/carriers.md.
+fn rows_of_the_page() -> Vec<&'static str> {
+    let page = include_str!("../../../docs/carriers.md");
+    let (_, rest) = page.split_once("### What is different\n").unwrap();
+    let (section, _) = rest.split_once("\n###").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with('|'));
+    rows.skip(2).collect()
+}
+
+fn reasons(facts: &Facts) -> serde_json::Value {
+    let json = serde_json::to_value(judge(facts)).unwrap();
+    let mut features = json["features"].as_array().unwrap().iter();
+    let line = features.find(|line| line["name"] == "reasons");
+    line.unwrap().clone()
+}
+
+/// It is loaded already, and no build of it asks at reclaim.
+#[test]
+fn what_the_module_does_without_by_design_is_not_missing() {
+    let out = shown(&module());
+    assert!(
+        out.contains(
+            "\n part  reasons            fault, swapin, khugepaged, collapse and reclaim are asked about, \
+             each for itself\n                          by design, with this carrier (docs/carriers.md)\n\
+             \x20                         without it: reclaim: not asked about: "
+        ),
+        "{out}"
+    );
+    for part in [" NO ", "missing", "remedy"] {
+        assert!(!out.contains(part), "{part}: {out}");
+    }
+    let line = reasons(&module());
+    assert_eq!(
+        (&line["present"], &line["by_design"], &line["remedy"]),
+        (&false.into(), &true.into(), &BY_DESIGN.into())
+    );
+    assert_eq!(line["lacks"].as_array().unwrap().len(), 1, "{line}");
+    let line = reasons(&full());
+    assert_eq!(
+        (&line["present"], &line["by_design"], &line["lacks"]),
+        (&true.into(), &false.into(), &serde_json::json!([]))
+    );
+}
+
+/// It knows no functions that swap in: another kernel helps, and the module does not.
+#[test]
+fn what_the_module_lacks_on_this_kernel_is_missing() {
+    let mut facts = module();
+    facts.abilities.reasons[Reason::Swapin] = false;
+    let out = shown(&facts);
+    for part in [
+        "\n   NO  reasons ",
+        " without it: reclaim: not asked about",
+        " without it: swapin: not asked about; with the module `fault` is",
+        "\nmissing: reasons\n  remedy: install a kernel with the mthp_ext series",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(!out.contains("load the module"), "{out}");
+    assert_eq!(reasons(&facts)["by_design"], false);
     assert_eq!(judge(&facts).exit_code, 0);
 }
 
 #[test]
-fn the_page_has_the_same_differences() {
-    let page = include_str!("../../../docs/carriers.md");
-    let (_, rest) = page.split_once("### What is different\n").unwrap();
-    let (section, _) = rest.split_once("\n###").unwrap();
-    let rows: Vec<&str> = section
-        .lines()
-        .filter(|line| line.starts_with('|'))
-        .skip(2)
-        .collect();
-    let here: Vec<String> = DIFFERENCES
-        .iter()
-        .map(|(of, how)| format!("| {of} | {how} |"))
-        .collect();
-    assert_eq!(rows, here);
+fn a_remedy_is_for_the_carrier_that_is_there() {
+    let foreign = |facts: Facts| {
+        let mut facts = facts;
+        facts.abilities.hook = Hook::Foreign;
+        shown(&facts)
+    };
+    let out = foreign(module());
+    let own = "  remedy: build and load the module of this version";
+    assert!(out.contains(own), "{out}");
+    // Where the kernel has the hook the module is not loaded.
+    let out = foreign(full());
+    assert!(!out.contains("load the module"), "{out}");
 }
 
 /// Every policy runs, and what it does without is named.
@@ -197,7 +267,7 @@ fn kfuncs_that_tell_what_is_left_are_named() {
     for part in [
         "   NO  room-kfuncs",
         " bpf_cgroup_spare_pages and bpf_cgroup_cold_file_pages, for the rule room\n",
-        "; without it the machine does not count, and page cache as of the last scan\n",
+        " without it: memory left on the machine: does not count, and page cache as of the last scan\n",
         "missing: room-kfuncs\n",
     ] {
         assert!(out.contains(part), "{part}: {out}");
