@@ -293,10 +293,14 @@ mod tests {
 
     #[test]
     fn those_that_are_built_in_can_be_used() {
-        for (name, _) in BUILT_IN {
-            // `fixed` insists on a cap.
-            let made = tunables(&built_in(name), &Values::default(), &X86);
-            assert_eq!(made.is_err(), *name == "fixed", "{name}: {:?}", made.err());
+        // Base pages of x86-64, and of 16 and 64 KiB, whose PMD is larger.
+        for (page_shift, orders) in [(12, X86.orders), (14, 0xffc), (16, 0x3ffc)] {
+            let sizes = Sizes { orders, page_shift };
+            for (name, _) in BUILT_IN {
+                // `fixed` insists on a cap.
+                let made = tunables(&built_in(name), &Values::default(), &sizes);
+                assert_eq!(made.is_err(), *name == "fixed", "{name}: {:?}", made.err());
+            }
         }
     }
 
