@@ -35,7 +35,7 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -73,6 +73,9 @@ test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a gue
 
 test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
 	@$(LAB) test-deb
+
+test-dkms: ## the module's package under DKMS in a root of Debian 13: two kernels, upgraded, removed, purged
+	@$(LAB) test-dkms
 
 test-kernel-deb: ## boot the packages of kernel-deb from a disk through its own boot loader; support, a policy, Redis
 	@$(LAB) test-kernel-deb

@@ -201,6 +201,12 @@ def _test_deb(_: argparse.Namespace) -> int:
     return deb.main()
 
 
+def _test_dkms(_: argparse.Namespace) -> int:
+    from lab.checks import dkms
+
+    return dkms.main()
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.checks import main
 
@@ -436,6 +442,7 @@ def _parser() -> argparse.ArgumentParser:
     add("test-kubernetes", _test_kubernetes, "manifests by schema and rules; the image under containerd in a guest")
     add("test-prometheus", _test_prometheus, "dashboard and rules in a real Prometheus, on pages recorded in a guest")
     add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
+    add("test-dkms", _test_dkms, "the module's package under DKMS: two kernels, upgraded, removed, purged")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
     switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")

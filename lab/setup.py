@@ -59,7 +59,7 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
     Need.LINT: ("python3-venv",),
     Need.DEB: (
         "clang-19", "llvm-19", "gcc", "make", "libc6-dev", "libelf-dev", "zlib1g-dev", "pkgconf|pkg-config",
-        "debhelper", "dpkg-dev", "fakeroot", "lintian", "git",
+        "debhelper", "dh-dkms", "dpkg-dev", "fakeroot", "lintian", "git",
     ),
     # What bindeb-pkg names as Build-Depends, beside what each kernel needs.
     Need.KERNEL_DEB: ("debhelper", "dpkg-dev", "kmod", "libdw-dev", "libssl-dev", "rsync", "cpio"),

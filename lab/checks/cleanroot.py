@@ -61,7 +61,7 @@ def main(suite: str, targets: Sequence[str], as_user: bool, lend: bool = False) 
             (store / name).mkdir(parents=True, exist_ok=True)
         # Of a run that was killed; nothing is mounted there any more.
         for left in store.glob("root-*"):
-            _remove(left)
+            remove(left)
         if usual:
             build.lend(usual, store / "cache")
         else:
@@ -72,41 +72,47 @@ def main(suite: str, targets: Sequence[str], as_user: bool, lend: bool = False) 
             _make(suite, root, store / "debs", as_user)
             return _run(suite, root, store, targets, as_user)
         finally:
-            _remove(root)
+            remove(root)
 
 
-def _remove(root: Path) -> None:
+def remove(root: Path) -> None:
+    """Removes a root; what is mounted in it has gone with the processes that mounted it."""
     subprocess.run(["rm", "-rf", "--one-file-system", str(root)], check=False)
 
 
-def _make(suite: str, root: Path, debs: Path, as_user: bool) -> None:
-    """A minimal Debian in `root`, with the checkout's HEAD in /srv/project."""
+def debian(suite: str, root: Path, debs: Path, packages: str) -> Path:
+    """Makes a minimal Debian in `root`, with these packages, which are kept in `debs`; its log."""
     found = mirrors(host_config())
     if not found:
         raise LabError(
             Exit.SOURCE, "no entry of the host's apt sources serves Debian's main component; a root needs a mirror."
         )
-    begin = time.monotonic()
     log = BUILD / "log" / f"clean-root-{suite}.log"
     # mktemp's mode would keep the root's own users out.
     root.chmod(0o755)
-    argv = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", f"--cache-dir={debs}", suite, str(root)]
+    argv = ["debootstrap", "--variant=minbase", f"--include={packages}", f"--cache-dir={debs}", suite, str(root)]
     proc.run([*argv, found[0].uri], log=log, what=f"debootstrap of {suite}", code=Exit.INSTALL)
     for certificate in sorted(_CERTIFICATES.glob("*.crt")):
         shutil.copy(certificate, root / _CERTIFICATES.relative_to("/"))
     for path in (Path("/etc/resolv.conf"), Path("/etc/hosts")):
         if path.exists():
             shutil.copyfile(path, root / path.relative_to("/"))
-    setup_lines = ["update-ca-certificates"]
+    _inside(root, "update-ca-certificates", log)
+    return log
+
+
+def _inside(root: Path, lines: str, log: Path) -> None:
+    argv = ["chroot", str(root), "/bin/sh", "-ec", lines]
+    proc.run(argv, log=log, what="setting up the root", code=Exit.BUILD, append=True)
+
+
+def _make(suite: str, root: Path, debs: Path, as_user: bool) -> None:
+    """A minimal Debian in `root`, with the checkout's HEAD in /srv/project."""
+    begin = time.monotonic()
+    log = debian(suite, root, debs, _PACKAGES)
     if as_user:
-        setup_lines += [f"useradd -m {_USER}", f"echo '{_USER} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{_USER}"]
-    proc.run(
-        ["chroot", str(root), "/bin/sh", "-ec", "\n".join(setup_lines)],
-        log=log,
-        what=f"setting up the root of {suite}",
-        code=Exit.BUILD,
-        append=True,
-    )
+        sudoer = f"echo '{_USER} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{_USER}"
+        _inside(root, f"useradd -m {_USER}\n{sudoer}", log)
     project = root / "srv" / "project"
     # The process that serves a clone does not get the options of its caller.
     clone = [*proc.GIT, "clone", "-q", "--no-local", "--upload-pack", " ".join([*proc.GIT, "upload-pack"])]

@@ -55,10 +55,12 @@ def host(new: Path) -> Suite:
     # Elsewhere, with nothing that was compiled before.
     with tempfile.TemporaryDirectory(dir=BUILD, prefix="deb-again-") as scratch:
         again = deb.package(Path(scratch))
-        sums = deb.sha256(new), deb.sha256(again)
-        if sums[0] != sums[1]:
-            shutil.copy2(again, new.parent / f"again-{again.name}")
-        suite.check("built twice, in two places, it is the same", sums[0] == sums[1], f"{sums[0]} {sums[1]}")
+        for one, other in ((new, again), (deb.dkms(new), deb.dkms(again))):
+            sums = deb.sha256(one), deb.sha256(other)
+            if sums[0] != sums[1]:
+                shutil.copy2(other, new.parent / f"again-{other.name}")
+            what = one.name.partition("_")[0]
+            suite.check(f"{what}: built twice, in two places, it is the same", sums[0] == sums[1], " ".join(sums))
     suite.check("`cargo install` installs the binary alone, and it runs", *_cargo_install())
     suite.settle()
     return suite

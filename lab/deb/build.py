@@ -190,6 +190,12 @@ def package(directory: Path = DIRECTORY, as_version: str = "", edit: Callable[[P
     return debs[0]
 
 
+def dkms(deb: Path) -> Path:
+    """The package of the module, which is made with that of the program."""
+    _, version, _ = deb.stem.split("_")
+    return deb.parent / f"{NAME}-dkms_{version}_all.deb"
+
+
 def sha256(path: Path) -> str:
     """Of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -212,6 +218,7 @@ def main() -> int:
     if text := complaints(deb):
         print(text)
         return Exit.TESTS
-    print(f"deb: lintian has nothing against it; SHA-256 {sha256(deb)}")
-    print(deb)
+    print("deb: lintian has nothing against them")
+    for one in (deb, dkms(deb)):
+        print(f"{sha256(one)}  {one}")
     return Exit.OK
