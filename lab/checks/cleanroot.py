@@ -80,14 +80,13 @@ def remove(root: Path) -> None:
     subprocess.run(["rm", "-rf", "--one-file-system", str(root)], check=False)
 
 
-def debian(suite: str, root: Path, debs: Path, packages: str) -> Path:
-    """Makes a minimal Debian in `root`, with these packages, which are kept in `debs`; its log."""
+def debian(suite: str, root: Path, debs: Path, packages: str, log: Path) -> None:
+    """Makes a minimal Debian in `root`, with these packages, which are kept in `debs`."""
     found = mirrors(host_config())
     if not found:
         raise LabError(
             Exit.SOURCE, "no entry of the host's apt sources serves Debian's main component; a root needs a mirror."
         )
-    log = BUILD / "log" / f"clean-root-{suite}.log"
     # mktemp's mode would keep the root's own users out.
     root.chmod(0o755)
     argv = ["debootstrap", "--variant=minbase", f"--include={packages}", f"--cache-dir={debs}", suite, str(root)]
@@ -98,7 +97,6 @@ def debian(suite: str, root: Path, debs: Path, packages: str) -> Path:
         if path.exists():
             shutil.copyfile(path, root / path.relative_to("/"))
     _inside(root, "update-ca-certificates", log)
-    return log
 
 
 def _inside(root: Path, lines: str, log: Path) -> None:
@@ -109,7 +107,8 @@ def _inside(root: Path, lines: str, log: Path) -> None:
 def _make(suite: str, root: Path, debs: Path, as_user: bool) -> None:
     """A minimal Debian in `root`, with the checkout's HEAD in /srv/project."""
     begin = time.monotonic()
-    log = debian(suite, root, debs, _PACKAGES)
+    log = BUILD / "log" / f"clean-root-{suite}.log"
+    debian(suite, root, debs, _PACKAGES, log)
     if as_user:
         sudoer = f"echo '{_USER} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{_USER}"
         _inside(root, f"useradd -m {_USER}\n{sudoer}", log)

@@ -52,7 +52,7 @@ def _run(root: Path, debs: Path, kernels: list[Stock]) -> Suite:
 
 
 def _prepare(root: Path, debs: Path, old: Path, new: Path) -> None:
-    cleanroot.debian(_SUITE, root, debs, _PACKAGES)
+    cleanroot.debian(_SUITE, root, debs, _PACKAGES, _LOG.with_name("dkms-root.log"))
     sources = root / "etc" / "apt" / "sources.list"
     sources.write_text(sources.read_text() + sources.read_text().replace(_SUITE, f"{_SUITE}-backports"))
     (root / "lab").mkdir()
@@ -80,10 +80,14 @@ def main() -> int:
             _prepare(root, debs, old, new)
             suites = [_run(root, debs, kernels)]
             for kernel in kernels:
+                module = store / "mthp_hook.ko"
+                module.unlink(missing_ok=True)
                 built = root / "lab" / f"{kernel.release}.ko"
                 if built.exists():
-                    module = shutil.copy2(built, store / "mthp_hook.ko")
-                    suites.append(moduleguest.contract(kernel, Path(module)))
+                    shutil.copy2(built, module)
+                    suites.append(moduleguest.contract(kernel, module))
+                else:
+                    suites[0].fail(f"(the contract on {kernel.name})", "there is no module of it")
         finally:
             cleanroot.remove(root)
     return max(systemd.show("test-dkms", suite) for suite in suites)

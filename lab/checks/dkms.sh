@@ -11,11 +11,12 @@ number=0
 check() {
 	local name=$1 status
 	shift
+	touch /lab/begun
 	"$@"
 	status=$?
 	number=$((number + 1))
 	if [ $status != 0 ]; then
-		tail -n 20 /var/lib/dkms/mthp-hook/*/build/make.log 2>/dev/null
+		find /var/lib/dkms/mthp-hook -name make.log -newer /lab/begun -exec tail -n 20 {} +
 		echo -n "not "
 	fi
 	echo "ok $number - $name"
@@ -34,28 +35,38 @@ has() {
 }
 
 built_at_once() {
-	installs "linux-headers-$first" && installs /lab/old.deb && has "$first" && ! lsmod | grep mthp_hook
+	installs "linux-headers-$first" && installs /lab/old.deb && has "$first"
+}
+
+# It is the administrator, or the unit, that loads it.
+loads_nothing() {
+	local scripts=/var/lib/dpkg/info/mthp-ext-dkms
+	ls $scripts.* && ! grep -n -e modprobe -e insmod $scripts.p*
 }
 
 built_for_a_second() { installs "linux-headers-$second" && has "$second" && has "$first"; }
 
-# is_left_out RELEASE: what a kernel's package runs builds nothing for it, and does not fail.
+# is_left_out RELEASE COMMAND...: what a kernel's package runs builds nothing for it, and does not fail. The command makes
+# its headers, which are those of the first kernel, what they are to be.
 is_left_out() {
-	dkms autoinstall -k "$1" && dkms status && [ -z "$(module "$1")" ]
+	local release=$1 place=/lib/modules/$1 status
+	shift
+	mkdir -p "$place"
+	cp -r "/usr/src/linux-headers-$first" "$place/build"
+	(cd "$place/build" && "$@") && dkms autoinstall -k "$release" && [ -z "$(module "$release")" ]
+	status=$?
+	dkms status
+	rm -r "$place"
+	return $status
 }
 
-# One that is older than the function that the module hooks, and one with the series.
+with_series() { echo CONFIG_BPF_TRANSPARENT_HUGEPAGE=y >>include/config/auto.conf; }
+
+without_ftrace() { sed -i '/^CONFIG_DYNAMIC_FTRACE_WITH_ARGS=/d' include/config/auto.conf; }
+
 left_out() {
-	local release build
-	for release in 6.1.0-0-amd64 7.3.4-mthp; do
-		build=/lib/modules/$release/build
-		mkdir -p "/lib/modules/$release"
-		cp -r "/usr/src/linux-headers-$first" "$build"
-		echo CONFIG_BPF_TRANSPARENT_HUGEPAGE=y >>"$build/.config"
-		[ "$release" = 7.3.4-mthp ] || sed -i '$d' "$build/.config"
-		is_left_out "$release" || return 1
-		rm -r "/lib/modules/$release"
-	done
+	is_left_out 6.1.0-0-amd64 true && is_left_out 7.4.0-amd64 true && is_left_out 7.3.4-mthp with_series &&
+		is_left_out 7.3.4-own rm vmlinux && is_left_out 7.3.4-plain without_ftrace
 }
 
 upgrades() {
@@ -81,7 +92,7 @@ taken_along() {
 	local release file
 	for release in $first $second; do
 		file=$(module "$release")
-		cp "$file" "/lab/$release.${file#*.}" || return 1
+		cp "$file" "/lab/$release.${file##*/mthp_hook.}" || return 1
 		case $file in *.xz) unxz "/lab/$release.ko.xz" ;; *.zst) unzstd -q --rm "/lab/$release.ko.zst" ;; esac
 	done
 	ls -l /lab/*.ko
@@ -99,9 +110,10 @@ removed() {
 	[ -z "$(module "$first")" ] && [ -z "$(dkms status)" ]
 }
 
+# Installed once more, as nothing is left of one that was removed.
 purged() {
 	local left
-	dpkg --purge mthp-ext-dkms || return 1
+	installs /lab/new.deb && has "$first" && apt-get purge -y -q mthp-ext-dkms || return 1
 	left=$(find / -xdev -iname '*mthp[-_]*' -not -path '/lab/*' -not -path '/proc/*' -not -path '/var/cache/apt/*')
 	echo "left: ${left:-nothing}"
 	[ -z "$left" ]
@@ -110,7 +122,8 @@ purged() {
 echo "TAP version 13"
 apt-get update -q
 dpkg-query -W dkms 2>/dev/null
-check "installed, the module is built for the kernel whose headers are there, and not loaded" built_at_once
+check "installed, the module is built for the kernel whose headers are there" built_at_once
+check "its scripts load nothing" loads_nothing
 check "with the headers of a second kernel it is built for that one" built_for_a_second
 check "a kernel that it cannot be for is left out, and nothing fails" left_out
 check "an upgrade builds the new version for both and takes the old one away" upgrades
