@@ -125,8 +125,8 @@ class Gates(unittest.TestCase):
             records = [fault(plan.NONE, where, ASKED, 7000), fault(plan.LIMITS, where, ASKED, instructions)]
             return all(one.ok for one in gates.limits(collect([BEGIN, *records])))
 
-        self.assertTrue(ok(7800))
-        self.assertFalse(ok(7801))
+        self.assertTrue(ok(7850))
+        self.assertFalse(ok(7851))
         self.assertFalse(any(one.ok for one in gates.limits(collect([BEGIN]))))
 
     def test_a_refusal_costs_the_empty_program_and_what_is_above_it(self) -> None:
