@@ -37,12 +37,12 @@ class Results:
     directory: Path
 
     def file(self, name: str) -> dict[str, Any]:
-        """The metrics of DATE/NAME, or of NAME at the newest date."""
+        """The metrics of DATE/NAME, or of NAME at the newest date that has it: suite and demo are not of one day."""
         date, _, stem = name.rpartition("/")
         if not date:
-            dates = sorted(path.name for path in self.directory.glob("[0-9]*") if path.is_dir())
+            dates = sorted(path.parent.name for path in self.directory.glob(f"[0-9]*/{stem}.json"))
             if not dates:
-                raise BadFigureError(f"{self.directory} holds no results")
+                raise BadFigureError(f"{self.directory} holds no results named {stem}")
             date = dates[-1]
         return _metrics(self.directory / date / f"{stem}.json")
 
