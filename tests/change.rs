@@ -13,6 +13,7 @@ mod host;
 
 use host::Program;
 use mthp_ext::kernel::attached::Heartbeat;
+use mthp_ext::kernel::lacks::binding;
 use mthp_ext::model::abi::{self, Bind, NO_CAP, Record, Tunables};
 use mthp_ext::model::orders::Sizes;
 use mthp_ext::model::reason::Reason;
@@ -424,4 +425,46 @@ fn what_is_worked_out_here_is_what_the_kernel_side_works_out() {
     }
     let some = |count: &usize| (500..cases.len() - 500).contains(count);
     assert!(said.iter().all(some), "{said:?}");
+}
+
+/// A rule may narrow a reason where some facts make it do so; these make each of them.
+#[test]
+fn the_rules_that_bind_a_reason_are_those_that_can_narrow_it() {
+    let sizes = x86();
+    let (made, _) = cases(&sizes);
+    let mut random = Random(2_463_534_242);
+    let mut alone = Vec::new();
+    for mut case in made.into_iter().take(8_000) {
+        case.t.bind_khugepaged = u32::try_from(random.below(2)).unwrap();
+        case.t.min_memory *= random.below(2);
+        let rule = Rule::ALL[random.below(5) as usize];
+        case.t.rules &= 1 << rule as u32;
+        let case = WhatIf {
+            flags: 0,
+            memory_bytes: 0,
+            memory_known: 1,
+            populated: 1,
+            sparse: 1,
+            pressure: 1,
+            machine: 1,
+            limit: 0,
+            used: 0,
+            ..case
+        };
+        alone.push((rule, case));
+    }
+    let answers = decide(&alone.iter().map(|(_, case)| *case).collect::<Vec<_>>());
+    let mut counts = std::collections::BTreeMap::<(Rule, bool), u32>::new();
+    for ((rule, case), answer) in alone.iter().zip(&answers) {
+        for reason in Reason::ALL {
+            let narrows = Rule::of(answer.now.decided[reason as usize].rule) == Some(*rule);
+            let what = format!("{} at {}: {:?}", rule.name(), reason.name(), case.t);
+            assert_eq!(binding(&case.t, reason).has(*rule), narrows, "{what}");
+            *counts.entry((*rule, narrows)).or_default() += 1;
+        }
+    }
+    assert!(
+        counts.len() == 10 && counts.values().all(|n| *n > 50),
+        "{counts:?}"
+    );
 }

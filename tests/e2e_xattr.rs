@@ -336,7 +336,7 @@ cap = '2M'
     assert_eq!(code, 0, "{text}");
     let done: Value = common::schema::answer("unset", &out);
     assert_eq!(done["daemons"], json!([]), "{done}");
-    assert_eq!(done["unasked"].as_array().unwrap().len(), 1, "{done}");
+    assert_eq!(done["unanswered"].as_array().unwrap().len(), 1, "{done}");
     // Root is answered at once.
     let (code, text) = said(&["unset", "--cgroup", "/delegated/a"]);
     assert_eq!(code, 0, "{text}");

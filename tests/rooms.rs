@@ -150,6 +150,10 @@ fn used_in(of: &str, depth: usize, text: &str) -> BTreeSet<String> {
             }
         }
     }
+    // Which of a group are of the room nobody looks up: name each by a `use` of its own.
+    if text.contains("use crate::{") {
+        found.insert("crate::{}".to_owned());
+    }
     // `super::super::a` begins with `super::`, and `super::*` names nothing.
     found.retain(|name| !name.is_empty() && name != "super");
     found
@@ -269,6 +273,18 @@ fn a_circle_is_found() {
     };
     let (cli, other) = ("use super::schema;", ("status.rs", "use super::cli::Args;"));
     assert_eq!(problems(&[("cli.rs", ""), other]), [""; 0]);
+    // What a group of the whole crate uses of this room is not seen.
+    for group in [
+        "use crate::{commands::status, errors};",
+        "use crate::{self as all};",
+    ] {
+        let all = problems(&[("cli.rs", group)]);
+        assert_eq!(
+            all,
+            ["commands: cli uses crate::{}, which is no module"],
+            "{group}"
+        );
+    }
     // Over a group, from a directory, by a path of the crate, and in the tests of a file.
     for schema in [
         "use super::{status, cli::{Args, Cli}};",

@@ -189,6 +189,16 @@ impl Assigner {
         &self.profiles
     }
 
+    /// The policies of the configuration, and of what cgroups have of their own.  The first slot may
+    /// hold one of before.
+    pub fn policies(&self) -> impl Iterator<Item = &Tunables> {
+        let own = self.ids.iter().copied().chain(self.xattrs.profiles());
+        let own: HashSet<u32> = own.collect();
+        self.profiles
+            .iter()
+            .filter(move |one| own.contains(&one.id))
+    }
+
     /// A policy in force that has the rule which brings the scan, by name.
     pub fn needs_scan(&self) -> Option<String> {
         let held = self.held();

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The configuration's files, `mthp_ext check-config` and `mthp_ext config`.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -9,7 +12,7 @@ use serde::Serialize;
 
 use super::args::ConfigArgs;
 use super::lookup::{self, Directory};
-use super::xattrs::{Ground, Made as OfXattr, Xattrs};
+use super::xattrs::{Ground, OfXattr, Xattrs};
 use crate::errors::{Error, Result};
 use crate::kernel::cgroup::{self, Cgroup, Names};
 use crate::kernel::{thp, xattr};
@@ -19,7 +22,7 @@ use crate::model::ending::ON_EXIT;
 use crate::model::orders::Sizes;
 use crate::model::place::Place;
 use crate::model::plan::{self, Plan, Planned, Resolved};
-use crate::model::policy::{ENDING, Policy};
+use crate::model::policy::ENDING;
 use crate::output::{print, table};
 
 /// The directory beside a configuration whose files come after it: `config.d` of `config.toml`.
@@ -102,39 +105,82 @@ type Made = std::result::Result<(Plan, Vec<Problem>), Vec<Problem>>;
 /// # Errors
 /// All that is wrong, if it cannot be used at all.
 pub fn plan(file: &Path, directory: &Directory, sizes: &Sizes) -> Made {
-    // A part of a sentence, from here on.
-    let what = |e: Error| e.to_string().trim_end_matches('.').to_owned();
-    let find = |name: &str| lookup::policy(name, directory).map_err(what);
-    // Where links lead to other files afterwards, some that were read may be of before.
-    let mut before = behind(file, directory);
-    let mut made = plan::plan(&read(file), &find, sizes);
-    for _ in 0..AGAIN {
-        let after = behind(file, directory);
-        if after == before {
-            break;
-        }
-        before = after;
-        made = plan::plan(&read(file), &find, sizes);
-    }
-    made
+    let mut rounds = (0..=MAX_REREADS).filter_map(|_| unchanged(file, directory, sizes));
+    rounds.next().unwrap_or_else(|| Err(vec![changing(file)]))
 }
 
 /// How often files are read again that somebody exchanges meanwhile.
-const AGAIN: u32 = 5;
+const MAX_REREADS: u32 = 5;
 
-/// The files that a configuration is read from, without links.  kubelet exchanges all files of a
-/// volume at once, by one link (`..data`) that all names go through.
-fn behind(file: &Path, directory: &Directory) -> Vec<Option<PathBuf>> {
-    let policies = directory.names().unwrap_or_default();
-    let policies = policies
-        .iter()
-        .map(|name| Policy::path_in(directory.path(), name));
-    [file.to_owned()]
-        .into_iter()
-        .chain(drop_ins(file).unwrap_or_default())
-        .chain(policies)
-        .map(|path| std::fs::canonicalize(path).ok())
-        .collect()
+/// Reads them once.  `None`: one was exchanged meanwhile, so some may be of before, and some not.
+fn unchanged(file: &Path, directory: &Directory, sizes: &Sizes) -> Option<Made> {
+    // A part of a sentence, from here on.
+    let what = |e: Error| e.to_string().trim_end_matches('.').to_owned();
+    let policies = RefCell::new(Stamps::new());
+    let find = |name: &str| {
+        let path = lookup::file_of(name, directory);
+        let stamp = Stamp::of(&path);
+        policies.borrow_mut().entry(path).or_insert(stamp);
+        lookup::policy(name, directory).map_err(what)
+    };
+    let before = stamps(files_of(file));
+    let made = plan::plan(&read(file), &find, sizes);
+    let policies = policies.into_inner();
+    let same = before == stamps(files_of(file)) && policies == stamps(policies.keys().cloned());
+    same.then_some(made)
+}
+
+/// It has been exchanged again and again.
+fn changing(file: &Path) -> Problem {
+    Problem {
+        place: Place {
+            file: file.to_owned(),
+            line: None,
+        },
+        what: format!(
+            "while it was read, {} times in a row, somebody exchanged it, a drop-in or the file of a \
+             policy. Read it again once they stay as they are",
+            MAX_REREADS + 1
+        ),
+        spoils: Spoils::All,
+    }
+}
+
+/// The files of a configuration itself, without those of its policies.
+fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
+    let drop_ins = drop_ins(file).unwrap_or_default();
+    [file.to_owned()].into_iter().chain(drop_ins)
+}
+
+/// Tells one content of a path from the next: what a link leads to, what was moved there, and what
+/// was written.  kubelet exchanges all files of a volume at once, by one link (`..data`) that all
+/// names go through.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// `None`: there is no file.  A pipe changes as it is read, and cannot be read again.
+    fn of(path: &Path) -> Option<Self> {
+        let found = std::fs::metadata(path).ok()?;
+        found.is_file().then(|| Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.len(),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+/// Of each of several paths.
+type Stamps = BTreeMap<PathBuf, Option<Stamp>>;
+
+fn stamps(paths: impl Iterator<Item = PathBuf>) -> Stamps {
+    paths.map(|path| (path.clone(), Stamp::of(&path))).collect()
 }
 
 /// A mistake, and what comes of it.

@@ -117,6 +117,20 @@ impl Directory {
     }
 }
 
+/// Does a word name the file of a policy?
+fn is_file(word: &str) -> bool {
+    let ending = Path::new(word).extension();
+    word.contains('/') || ending.is_some_and(|ending| ending == ENDING)
+}
+
+/// The file that [`policy`] reads for a word; where there is none, it is one that is built in.
+pub(super) fn file_of(word: &str, directory: &Directory) -> PathBuf {
+    match is_file(word) {
+        true => PathBuf::from(word),
+        false => Policy::path_in(directory.path(), word),
+    }
+}
+
 /// The policy that a word of the command line means: a file, one of the directory, or one that
 /// is built in.
 ///
@@ -124,15 +138,14 @@ impl Directory {
 /// [`Error::Usage`] if there is none, or if the directory cannot be read; [`Error::Policy`] if it
 /// has a mistake.
 pub fn policy(word: &str, directory: &Directory) -> Result<Policy> {
-    let file = Path::new(word);
-    if word.contains('/') || file.extension().is_some_and(|ending| ending == ENDING) {
-        return read_policy(file);
+    let file = file_of(word, directory);
+    if is_file(word) {
+        return read_policy(&file);
     }
     // A mistyped one would go unnoticed where a policy of that name is built in.
     directory.names()?;
-    let own = Policy::path_in(directory.path(), word);
-    if !is_absent(&own) {
-        return read_policy(&own);
+    if !is_absent(&file) {
+        return read_policy(&file);
     }
     match Policy::built_in(word) {
         Some(Ok(policy)) => Ok(policy),

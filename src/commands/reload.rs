@@ -255,7 +255,7 @@ pub struct Answers {
     /// Each that has answered.
     pub verdicts: Vec<Verdict>,
     /// Why another has not, though it may be there: it will find the override by itself.
-    pub unasked: Vec<String>,
+    pub unanswered: Vec<String>,
 }
 
 /// Has all daemons look at the own override of a cgroup.
@@ -265,23 +265,23 @@ pub fn look(cgroup: &Path) -> Answers {
 
 fn looked(directory: &Path, cgroup: &Path, patience: Duration) -> Answers {
     let (found, failed) = heard(directory).unwrap_or_else(|e| (Vec::new(), vec![e]));
-    let unasked = failed.iter().filter(|e| !is_nobody(e)).map(why_unasked);
+    let unanswered = failed.iter().filter(|e| !is_nobody(e)).map(why_unanswered);
     let mut answers = Answers {
-        unasked: unasked.collect(),
+        unanswered: unanswered.collect(),
         ..Answers::default()
     };
     let request = [LOOK.as_bytes(), cgroup.as_os_str().as_bytes(), b"\0"].concat();
     for one in found {
         match ask(one, &request, patience) {
             Ok(verdict) => answers.verdicts.push(verdict),
-            Err(e) => answers.unasked.push(why_unasked(&e)),
+            Err(e) => answers.unanswered.push(why_unanswered(&e)),
         }
     }
     answers
 }
 
 /// In words.
-fn why_unasked(error: &io::Error) -> String {
+fn why_unanswered(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => format!("only root may ask it ({error})"),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -391,23 +391,23 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_not_nobody() {
         let dir = tempfile::tempdir().unwrap();
-        let unasked = |directory: &Path| {
+        let unanswered = |directory: &Path| {
             let answers = looked(directory, Path::new("/c"), Duration::from_millis(10));
             assert_eq!(answers.verdicts, []);
-            answers.unasked
+            answers.unanswered
         };
-        assert_eq!(unasked(&dir.path().join("none")), [""; 0]);
-        assert_eq!(unasked(dir.path()), [""; 0]);
+        assert_eq!(unanswered(&dir.path().join("none")), [""; 0]);
+        assert_eq!(unanswered(dir.path()), [""; 0]);
         drop(UnixListener::bind(dir.path().join("reload-1")).unwrap());
-        assert_eq!(unasked(dir.path()), [""; 0]);
+        assert_eq!(unanswered(dir.path()), [""; 0]);
         let _silent = UnixListener::bind(dir.path().join("reload-2")).unwrap();
-        assert_eq!(unasked(dir.path()), ["it has not answered in time"]);
-        assert_eq!(unasked(Path::new("/dev/null")).len(), 1);
+        assert_eq!(unanswered(dir.path()), ["it has not answered in time"]);
+        assert_eq!(unanswered(Path::new("/dev/null")).len(), 1);
         // Root may connect to any: the kernel's answer to others.
         let denied = io::Error::from_raw_os_error(nix::libc::EACCES);
         assert!(!is_nobody(&denied));
         assert_eq!(
-            why_unasked(&denied),
+            why_unanswered(&denied),
             "only root may ask it (Permission denied (os error 13))"
         );
         assert_eq!(nobody(dir.path(), denied).code(), 4);

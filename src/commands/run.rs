@@ -5,6 +5,7 @@ mod daemon;
 mod event_loop;
 mod lines;
 mod pace;
+mod partial;
 mod planned;
 mod ready;
 mod service;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use self::daemon::Daemon;
 use self::lines::Lines;
-use self::planned::Planned;
+use self::planned::RunPlan;
 use self::ready::Ready;
 use self::service::{Ended, Service};
 use super::args::RunArgs;
@@ -33,7 +34,7 @@ use crate::output::log::{End, Line};
 pub fn main(args: &RunArgs) -> Result<()> {
     // Before anything is opened, which could be mistaken for it.
     let handed = notify::handed()?;
-    let planned = Planned::of(args)?;
+    let planned = RunPlan::of(args)?;
     if args.check {
         return planned.show(args.json);
     }
@@ -87,8 +88,8 @@ fn report_start(daemon: &Daemon, lines: &Lines, at: &str, link_id: u32) -> Resul
         setting: thp.text(),
         thp: thp.enabled,
     })?;
-    if let Some(line) = &daemon.partial {
-        lines.print(line)?;
+    if let Some(line) = daemon.partial() {
+        lines.print(&line)?;
     }
     if daemon.unheld {
         lines.print(&lines::unheld())?;

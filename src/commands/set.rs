@@ -28,7 +28,7 @@ pub struct Done {
     /// Of each daemon that has answered.
     daemons: Vec<Verdict>,
     /// Of each other that may be there: why it has not.
-    unasked: Vec<String>,
+    unanswered: Vec<String>,
 }
 
 fn text(done: &Done, out: &mut impl Write) -> io::Result<()> {
@@ -45,14 +45,14 @@ fn text(done: &Done, out: &mut impl Write) -> io::Result<()> {
     for one in done.daemons.iter().filter(|one| one.code == 0) {
         writeln!(out, "{cgroup}: {}", one.text)?;
     }
-    for why in &done.unasked {
+    for why in &done.unanswered {
         writeln!(
             out,
             "{cgroup}: whether a daemon has taken it over is unknown: {why}; one that has a \
              configuration looks again within {ROUND} of its windows"
         )?;
     }
-    if done.daemons.is_empty() && done.unasked.is_empty() {
+    if done.daemons.is_empty() && done.unanswered.is_empty() {
         writeln!(
             out,
             "no daemon answers: one that runs looks again within {ROUND} of its windows, and each \
@@ -82,7 +82,7 @@ fn put(args: &UnsetArgs, value: Option<&str>) -> Result<()> {
         value: value.map(str::to_owned),
         before,
         daemons: answers.verdicts,
-        unasked: answers.unasked,
+        unanswered: answers.unanswered,
     };
     print::print(&done, args.json, text)?;
     let refused = done.daemons.into_iter().find(|one| one.code != 0);
@@ -126,7 +126,7 @@ mod tests {
             value: value.map(str::to_owned),
             before: before.map(str::to_owned),
             daemons,
-            unasked: Vec::new(),
+            unanswered: Vec::new(),
         }
     }
 
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn one_that_may_not_be_asked_is_not_taken_for_none() {
         let mut set = done(Some("cap=64K"), None, Vec::new());
-        set.unasked = vec!["only root may ask it (Permission denied (os error 13))".to_owned()];
+        set.unanswered = vec!["only root may ask it (Permission denied (os error 13))".to_owned()];
         assert_eq!(
             printed(&set),
             "/db: user.mthp_ext is cap=64K\n/db: whether a daemon has taken it over is unknown: only \

@@ -12,7 +12,7 @@ use crate::errors::{Error, Result};
 use crate::kernel::abilities::{Abilities, Hook};
 use crate::kernel::carrier::{By, Carrier};
 use crate::kernel::cgroup::{self, Cgroup};
-use crate::kernel::lacks::{self, Lack};
+use crate::kernel::lacks::{self, Described, Lack};
 use crate::kernel::process;
 use crate::kernel::psi;
 use crate::kernel::thp::Thp;
@@ -118,7 +118,8 @@ fn known(found: std::result::Result<(), &Error>) -> Known {
 const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md), \
      or load the module for stock kernels (docs/carriers.md); to try mthp_ext without either, run `make demo`";
 
-/// The series, on a kernel that has some of it: there no module can be loaded.
+/// Where no build of the module helps: a kernel that has some of the series, or that it does not
+/// know.
 const SERIES: &str = "install a kernel with the mthp_ext series of this version (docs/install.md)";
 
 /// The module is loaded.
@@ -264,7 +265,7 @@ pub struct Line {
     what: &'static str,
     from: &'static str,
     /// What is lacking of it, and how it is then, where that is not all of it.
-    lacks: Vec<String>,
+    lacks: Vec<Described>,
     /// The carrier does without what is lacking on purpose: nothing is to be done.
     by_design: bool,
     remedy: &'static str,
@@ -284,7 +285,7 @@ pub struct Report {
     /// Who carries the hook: `kernel`, `module NAME VERSION`, `none`, or `unknown`.
     carrier: String,
     /// What is different with this carrier.
-    differences: Vec<String>,
+    differences: Vec<Described>,
     /// transparent_hugepage/enabled.
     thp: Option<String>,
     /// The same in words.
@@ -311,7 +312,7 @@ pub fn judge(facts: &Facts) -> Report {
             let by_design =
                 facts.module && !lacks.is_empty() && lacks.iter().all(|lack| lack.of_module);
             Line {
-                lacks: lacks.iter().map(|lack| lack.text()).collect(),
+                lacks: lacks.iter().map(|lack| lack.described()).collect(),
                 by_design,
                 name: f.name,
                 present: has == Ok(true),
@@ -356,7 +357,7 @@ pub fn judge(facts: &Facts) -> Report {
         differences: of_carrier
             .iter()
             .filter(|lack| facts.module && lack.of_module)
-            .map(|lack| lack.text())
+            .map(|lack| lack.described())
             .collect(),
         thp: facts.thp.enabled.clone(),
         setting: facts.thp.text(),

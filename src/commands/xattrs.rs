@@ -44,7 +44,7 @@ pub struct Ground<'a> {
 pub type Place<'a> = &'a mut dyn FnMut(&Tunables) -> Result<u32, String>;
 
 /// What one override comes to, for all cgroups that say the same on the same ground.
-pub struct Made {
+pub struct OfXattr {
     /// Of policies as they are compared: those of the configuration come first.
     number: usize,
     /// As the cgroups say it.
@@ -53,7 +53,7 @@ pub struct Made {
     pub result: Result<(Planned, u32), String>,
 }
 
-impl Made {
+impl OfXattr {
     /// In words: what is in force, or why it is left out.
     pub fn text(&self) -> String {
         let said = self.xattr.shown();
@@ -79,7 +79,7 @@ impl Made {
 /// One cgroup's.
 struct One {
     id: u64,
-    made: Rc<Made>,
+    made: Rc<OfXattr>,
 }
 
 /// A cgroup has one now, another one, or none any more.
@@ -121,7 +121,7 @@ fn name_of(path: &Path, root: &Cgroup) -> String {
 #[derive(Default)]
 pub struct Xattrs {
     of: BTreeMap<PathBuf, One>,
-    made: HashMap<(usize, Xattr), Rc<Made>>,
+    made: HashMap<(usize, Xattr), Rc<OfXattr>>,
     count: usize,
 }
 
@@ -155,9 +155,9 @@ impl Xattrs {
     }
 
     /// Each that is different, with the cgroups that have it.
-    pub fn each(&self) -> Vec<(&Made, Vec<&Path>)> {
-        let mut all: Vec<(&Rc<Made>, Vec<&Path>)> = Vec::new();
-        let mut places: HashMap<*const Made, usize> = HashMap::new();
+    pub fn each(&self) -> Vec<(&OfXattr, Vec<&Path>)> {
+        let mut all: Vec<(&Rc<OfXattr>, Vec<&Path>)> = Vec::new();
+        let mut places: HashMap<*const OfXattr, usize> = HashMap::new();
         for (path, one) in &self.of {
             let place = *places.entry(Rc::as_ptr(&one.made)).or_insert_with(|| {
                 all.push((&one.made, Vec::new()));
@@ -255,7 +255,7 @@ impl Xattrs {
         xattr: Xattr,
         ground: Ground<'_>,
         place: Place<'_>,
-    ) -> Rc<Made> {
+    ) -> Rc<OfXattr> {
         let (base, resolved, tunables) = self.without(path, ground);
         let key = (base, xattr);
         if let Some(made) = self.made.get(&key) {
@@ -287,7 +287,7 @@ impl Xattrs {
             Ok((planned, id))
         });
         self.count += 1;
-        let made = Rc::new(Made {
+        let made = Rc::new(OfXattr {
             number: ground.plan.overrides.len() + self.count,
             xattr: key.1.clone(),
             result: result.map_err(|what: String| shown::shown(what.as_bytes())),

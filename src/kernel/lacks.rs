@@ -20,8 +20,10 @@ pub const ROOM: &str = "room-kfuncs";
 
 /// One thing that a carrier does without.
 pub struct Lack {
-    /// Of what.
-    pub of: &'static str,
+    /// What JSON calls it, whatever the words are.
+    pub name: &'static str,
+    /// Of what, in words.
+    pub what: &'static str,
     /// How it is then.
     pub how: &'static str,
     /// The row of `support` that says so, if one does.
@@ -39,8 +41,9 @@ fn to_none(_: &Tunables) -> Rules {
     Rules(0)
 }
 
-/// The rules that bind a reason: `mthp_decide()` of `bpf/decide.h`.
-fn binding(t: &Tunables, reason: Reason) -> Rules {
+/// The rules that may narrow a reason, whatever the facts: `mthp_decide()` of `bpf/decide.h`, which
+/// `tests/change.rs` compares.
+pub fn binding(t: &Tunables, reason: Reason) -> Rules {
     let forced = reason == Reason::Collapse;
     let bound = !forced || t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 != 0;
     let fills = forced
@@ -50,8 +53,9 @@ fn binding(t: &Tunables, reason: Reason) -> Rules {
         Rules(t.rules).has(*rule)
             && match rule {
                 Rule::Pressure | Rule::Room => true,
-                Rule::Small | Rule::Sparse => fills,
-                Rule::Cap => t.cap[reason as usize] != NO_CAP,
+                Rule::Small => fills && t.min_memory != 0,
+                Rule::Sparse => fills && t.sparse_bytes != 0,
+                Rule::Cap => t.cap[reason as usize] < NO_CAP,
             }
     };
     Rule::ALL
@@ -74,7 +78,8 @@ const fn reason(
     matters: fn(&Tunables) -> Rules,
 ) -> Lack {
     Lack {
-        of: of.name(),
+        name: of.name(),
+        what: of.name(),
         how,
         feature: Some(REASONS),
         of_module: matches!(of, Reason::Reclaim),
@@ -84,9 +89,15 @@ const fn reason(
 }
 
 /// What only the module has.
-const fn module(of: &'static str, how: &'static str, matters: fn(&Tunables) -> Rules) -> Lack {
+const fn module(
+    name: &'static str,
+    what: &'static str,
+    how: &'static str,
+    matters: fn(&Tunables) -> Rules,
+) -> Lack {
     Lack {
-        of,
+        name,
+        what,
         how,
         feature: None,
         of_module: true,
@@ -104,57 +115,66 @@ const LACKS: [Lack; 14] = [
         |t| binding(t, Reason::Reclaim),
     ),
     module(
+        "offer",
         "sizes offered",
         "before the kernel has looked which fit the range: counters show more requests",
         to_none,
     ),
     module(
+        "zero-page",
         "a huge zero page older than the policy",
         "a write to it is not asked about (Linux 7.x)",
         to_none,
     ),
     module(
+        "khugepaged-search",
         "khugepaged",
         "finds a process whose faults are all narrowed only once memory is merged or advised",
         to_none,
     ),
     module(
-        "`count-nodes`",
+        "count-nodes",
+        "count-nodes",
         "counts the whole machine: the cpuset is out of reach",
         |t| room(t, t.count_nodes != 0 && t.count_machine != 0),
     ),
     Lack {
         is: |by, has| by == By::Module && !has.page_state,
         ..module(
-            "page cache, Linux 6.12",
+            "page-cache",
+            "page cache, before Linux 7.3",
             "of cgroups below a limit it counts as used",
             // Without a scan that is so everywhere.
             |t| room(t, t.spare_cache != 0 && Rules(t.rules).has(SCANS)),
         )
     },
     module(
+        "shared-map",
         "one map, several cgroups",
         "no: a map names its cgroup",
         to_none,
     ),
     module(
+        "attach-right",
         "the right to attach",
         "is looked at when a map is filled, not again when it is attached",
         to_none,
     ),
     module(
+        "refusals",
         "refusals by size in sysfs",
-        "no `anon_bpf_refused`",
+        "no anon_bpf_refused",
         to_none,
     ),
     module(
         "ftrace",
-        "has to be on (`kernel.ftrace_enabled`), and stays on while a policy is attached",
+        "ftrace",
+        "has to be on (kernel.ftrace_enabled), and stays on while a policy is attached",
         to_none,
     ),
     reason(
         Reason::Swapin,
-        "not asked about; with the module `fault` is asked about instead",
+        "not asked about; with the module fault is asked about instead",
         |_, has| !has.reasons[Reason::Swapin],
         |t| binding(t, Reason::Swapin),
     ),
@@ -171,7 +191,8 @@ const LACKS: [Lack; 14] = [
         |t| binding(t, Reason::Collapse),
     ),
     Lack {
-        of: "memory left on the machine",
+        name: "machine",
+        what: "memory left on the machine",
         how: "does not count, and page cache as of the last scan",
         feature: Some(ROOM),
         of_module: false,
@@ -181,9 +202,29 @@ const LACKS: [Lack; 14] = [
 ];
 
 impl Lack {
-    /// In words.
-    pub fn text(&self) -> String {
-        format!("{}: {}", self.of, self.how)
+    /// As answers have it.
+    pub fn described(&self) -> Described {
+        Described {
+            of: self.name,
+            what: self.what,
+            how: self.how,
+        }
+    }
+}
+
+/// One of them, in answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Described {
+    /// Of what: a name that stays, whatever the words.
+    of: &'static str,
+    /// The same in words.
+    what: &'static str,
+    how: &'static str,
+}
+
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.how)
     }
 }
 
@@ -195,8 +236,8 @@ pub fn of(by: By, abilities: &Abilities) -> impl Iterator<Item = &'static Lack> 
 /// What is not in force of policies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Missed {
-    of: &'static str,
-    how: &'static str,
+    #[serde(flatten)]
+    lack: Described,
     /// The rules to which it matters.
     rules: Rules,
 }
@@ -204,15 +245,15 @@ pub struct Missed {
 impl fmt::Display for Missed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rules: Vec<&str> = self.rules.iter().map(Rule::name).collect();
-        write!(f, "{} ({}): {}", self.of, rules.join(", "), self.how)
+        let Described { what, how, .. } = self.lack;
+        write!(f, "{what} ({}): {how}", rules.join(", "))
     }
 }
 
 /// What policies with these values miss on a carrier.
 pub fn missed(by: By, abilities: &Abilities, policies: &[&Tunables]) -> Vec<Missed> {
     let one = |lack: &Lack| Missed {
-        of: lack.of,
-        how: lack.how,
+        lack: lack.described(),
         rules: Rules(
             policies
                 .iter()
@@ -283,6 +324,19 @@ mod tests {
         );
     }
 
+    /// Consumers of JSON compare them.
+    #[test]
+    fn each_has_a_name_of_its_own_and_no_markup() {
+        let names: std::collections::BTreeSet<&str> = LACKS.iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), LACKS.len());
+        for one in &LACKS {
+            let plain = |c: char| c.is_ascii_lowercase() || c == '-';
+            assert!(one.name.chars().all(plain), "{}", one.name);
+            let words = one.described().to_string();
+            assert!(!words.contains(['`', '*', '[']), "{words}");
+        }
+    }
+
     #[test]
     fn each_policy_misses_what_it_would_use() {
         let module = of_the_module();
@@ -302,25 +356,28 @@ mod tests {
             (
                 &module,
                 &policy("headroom", &[]),
-                &["reclaim (room)", "`count-nodes` (room)"],
+                &["reclaim (room)", "count-nodes (room)"],
             ),
             (
                 &module,
                 &nodes,
-                &["reclaim (pressure, room)", "`count-nodes` (room)"],
+                &["reclaim (pressure, room)", "count-nodes (room)"],
             ),
             (&module, &cap, &["reclaim (cap)"]),
             (&module, &of_faults, &[]),
             (
                 &old,
                 &policy("default", &[]),
-                &["reclaim (pressure, room)", "page cache, Linux 6.12 (room)"],
+                &[
+                    "reclaim (pressure, room)",
+                    "page cache, before Linux 7.3 (room)",
+                ],
             ),
             // It has no scan, and so sees no such cache anywhere.
             (
                 &old,
                 &policy("headroom", &[]),
-                &["reclaim (room)", "`count-nodes` (room)"],
+                &["reclaim (room)", "count-nodes (room)"],
             ),
             (&blind, &cap, &["reclaim (cap)", "swapin (cap)"]),
             (&blind, &of_faults, &[]),
@@ -354,6 +411,18 @@ mod tests {
                 &[("count-machine", "0"), ("spare-cache", "0")]
             )),
             [all]
+        );
+    }
+
+    /// A value of 0 turns these rules off.
+    #[test]
+    fn a_rule_that_its_value_turns_off_misses_nothing() {
+        let mut earlier = everything();
+        earlier.reasons[Reason::Khugepaged] = false;
+        let misses = |more| misses(By::Series, &earlier, &policy("default", more));
+        assert_eq!(
+            misses(&[("sparse-waste", "0"), ("min-memory", "0")]),
+            ["khugepaged (pressure, room)"]
         );
     }
 

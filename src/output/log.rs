@@ -11,10 +11,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{self, Level};
-use crate::kernel::abilities::Abilities;
-use crate::kernel::carrier::By;
 use crate::kernel::clock::now_ms;
-use crate::kernel::lacks::{self, Missed};
+use crate::kernel::lacks::Missed;
 use crate::model::abi::{Event, NO_LIMIT, Tunables};
 use crate::model::ending::{Ending, ON_EXIT};
 use crate::model::orders::Sizes;
@@ -73,7 +71,8 @@ pub enum Line {
         address: String,
         text: String,
     },
-    /// The carrier of the hook lacks something that the policies in force have rules for.
+    /// The carrier of the hook lacks something that the policies in force have rules for.  Empty:
+    /// no more.
     Partial {
         t_ms: u64,
         carrier: String,
@@ -211,21 +210,6 @@ impl Line {
         }))
     }
 
-    /// What policies with these values miss on a carrier of this name; `None`: nothing.
-    pub fn partial(
-        carrier: String,
-        by: By,
-        abilities: &Abilities,
-        policies: &[&Tunables],
-    ) -> Option<Self> {
-        let missed = lacks::missed(by, abilities, policies);
-        (!missed.is_empty()).then(|| Line::Partial {
-            t_ms: now_ms(),
-            carrier,
-            missed,
-        })
-    }
-
     fn text(&self) -> String {
         match self {
             Line::Attached {
@@ -282,6 +266,11 @@ impl Line {
             | Line::Override { text, .. }
             | Line::Unserved { text, .. }
             | Line::Unheld { text, .. } => text.clone(),
+            Line::Partial {
+                carrier, missed, ..
+            } if missed.is_empty() => {
+                format!("all of the policy is in force on this carrier ({carrier})")
+            }
             Line::Partial {
                 carrier, missed, ..
             } => {

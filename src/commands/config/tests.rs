@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 
 use super::*;
 use crate::model::config::KEYS;
@@ -508,6 +508,92 @@ fn what_kubelet_exchanges_meanwhile_is_read_again() {
     let (plan, problems) = read.join().unwrap().unwrap();
     assert_eq!(plan.root.policy.name, "two");
     assert_eq!(problems.len(), 0);
+}
+
+/// Somebody reads a configuration, and waits in each round for a policy, which comes by a pipe.
+struct Reader {
+    files: Files,
+    thread: std::thread::JoinHandle<Made>,
+}
+
+impl Reader {
+    /// What is read before the pipe are the configuration and `own.toml`.
+    fn new() -> Self {
+        let files = Files::new("", &[]);
+        let at = |name: &str| files.dir.path().join(name).display().to_string();
+        let text = format!(
+            "policy = '{}'\n[[override]]\ncgroups = 'x'\npolicy = '{}'\n",
+            at("own.toml"),
+            at("pipe.toml")
+        );
+        std::fs::write(at("config.toml"), text).unwrap();
+        std::fs::write(at("own.toml"), policy_about("one")).unwrap();
+        make_pipe(Path::new(&at("pipe.toml")));
+        let (file, directory) = (files.file(), files.directory.clone());
+        let thread = std::thread::spawn(move || plan(&file, &directory, &X86));
+        Reader { files, thread }
+    }
+
+    /// In the midst of a round a file is moved into its place.
+    fn round(&self, put: Option<(&str, &str)>) {
+        let at = |name: &str| self.files.dir.path().join(name);
+        // Without a wait, which would be for ever where nobody reads any more.
+        let open = || {
+            let mut options = std::fs::File::options();
+            options.write(true).custom_flags(nix::libc::O_NONBLOCK);
+            options.open(at("pipe.toml")).ok()
+        };
+        let mut pipe = loop {
+            if let Some(pipe) = open() {
+                break pipe;
+            }
+            assert!(!self.thread.is_finished(), "it has read all");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        };
+        // The next round waits for another one.
+        make_pipe(&at("new"));
+        std::fs::rename(at("new"), at("pipe.toml")).unwrap();
+        if let Some((name, text)) = put {
+            std::fs::write(at("new"), text).unwrap();
+            std::fs::rename(at("new"), at(name)).unwrap();
+        }
+        pipe.write_all(policy_about("pipe").as_bytes()).unwrap();
+    }
+}
+
+fn make_pipe(path: &Path) {
+    nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+}
+
+fn policy_about(about: &str) -> String {
+    format!("about = '{about}'\nrules = ['room']\n")
+}
+
+/// A policy that is named as a file is one of those that are read, and no link has to be there.
+#[test]
+fn a_file_that_is_moved_into_its_place_meanwhile_is_read_again() {
+    let reader = Reader::new();
+    reader.round(Some(("own.toml", &policy_about("two"))));
+    reader.round(None);
+    let (plan, problems) = reader.thread.join().unwrap().unwrap();
+    assert_eq!(problems, []);
+    assert_eq!(plan.root.policy.about, "two");
+}
+
+/// What it comes to could be a mixture.
+#[test]
+fn files_that_never_stay_are_no_configuration() {
+    let reader = Reader::new();
+    let config = std::fs::read_to_string(reader.files.file()).unwrap();
+    for _ in 0..=MAX_REREADS {
+        reader.round(Some(("config.toml", &config)));
+    }
+    let problems = reader.thread.join().unwrap().map(|_| ()).unwrap_err();
+    let said: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    let words = "config.toml: while it was read, 6 times in a row, somebody exchanged it";
+    assert!(said[0].contains(words), "{said:?}");
+    assert_eq!(unusable(&reader.files.file(), &problems).code(), 2);
 }
 
 #[test]

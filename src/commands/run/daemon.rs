@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::partial::Partial;
 use super::ready::Ready;
 use crate::commands::args::RunArgs;
 use crate::commands::assign::Assigner;
@@ -29,8 +30,8 @@ use crate::model::orders::Sizes;
 use crate::model::profiles::{self, Profiles};
 use crate::output::log::{Line, Source};
 
-/// A policy in force, and what this process has beside it.  Fields are dropped in this order: the
-/// socket of `reload` first, then the policy, then the sockets of its metrics.
+/// A policy in force, and what this process has beside it.  What is left of it in the end is dropped
+/// in this order; a policy that does not stay is detached before.
 pub struct Daemon {
     /// What is in force; a reload changes it.
     pub what: RefCell<Source>,
@@ -48,8 +49,8 @@ pub struct Daemon {
     pub trigger: Option<Trigger>,
     /// What becomes of the policy in the end.
     pub ending: Ending,
-    /// What the carrier lacks of it, if it lacks anything.
-    pub partial: Option<Line>,
+    /// What the carrier lacks of it; `None`: the programs obey no policy.
+    pub partial: Option<Partial>,
     /// A hand-over was asked for, and there will be none.
     pub unheld: bool,
     /// It goes on with what the process before this one has left.
@@ -123,14 +124,8 @@ impl Daemon {
         if let Some(locator) = loaded.locator(&root.mount) {
             names.ask(locator);
         }
-        let policies: Vec<&Tunables> = match &assigner {
-            Some(assigner) => assigner.profiles().iter().collect(),
-            None => profiles.iter().collect(),
-        };
-        let partial =
-            planned.what.policy.as_ref().and_then(|_| {
-                Line::partial(carrier.name(), carrier.by, &carrier.abilities, &policies)
-            });
+        let obeys = planned.what.policy.is_some();
+        let partial = obeys.then(|| Partial::new(&carrier));
         drop(carrier);
         give_back();
         Ok(Daemon {
@@ -153,6 +148,15 @@ impl Daemon {
             tunables,
             sizes: planned.sizes,
         })
+    }
+
+    /// What the carrier lacks of the policies in force, if it is not what was said last.
+    pub fn partial(&self) -> Option<Line> {
+        let partial = self.partial.as_ref()?;
+        match &self.assigner {
+            Some(assigner) => partial.changed(assigner.borrow().policies()),
+            None => partial.changed(self.profiles.iter()),
+        }
     }
 
     /// Does the policy stay attached when this process ends?

@@ -42,7 +42,7 @@ impl Configured {
 }
 
 /// What is to be attached, and what becomes of it.
-pub struct Planned {
+pub struct RunPlan {
     /// What this machine has.
     pub sizes: Sizes,
     /// What decides.
@@ -61,7 +61,7 @@ pub struct Planned {
     pub here: Here,
 }
 
-impl Planned {
+impl RunPlan {
     /// By the arguments.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Planned {
             dry_run: args.dry_run,
         };
         tunables.own = own(&what);
-        Ok(Planned {
+        Ok(RunPlan {
             sizes,
             programs,
             configured,

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::planned::{Configured, Planned};
+use super::planned::{Configured, RunPlan};
 use crate::commands::args::RunArgs;
 use crate::commands::assign::{Assigner, Start};
 use crate::errors::{Error, Result};
@@ -20,7 +20,7 @@ use crate::model::place::Place;
 /// All of it is there.
 pub struct Ready {
     /// What is to be attached; its configuration is the assigner's now.
-    pub planned: Planned,
+    pub planned: RunPlan,
     /// Its name.
     pub title: String,
     /// Where to.
@@ -40,7 +40,7 @@ impl Ready {
     ///
     /// # Errors
     /// The first that is missing.
-    pub fn find(mut planned: Planned, args: &RunArgs) -> Result<Self> {
+    pub fn find(mut planned: RunPlan, args: &RunArgs) -> Result<Self> {
         let title = planned
             .what
             .policy

@@ -144,9 +144,21 @@ impl<'a> Service<'a> {
 
     fn report_overrides(&self, assigner: &RefCell<Assigner>) -> Result<()> {
         let changes = assigner.borrow_mut().take_changes();
-        changes
-            .into_iter()
-            .try_for_each(|change| self.lines.print(&lines::overridden(change)))
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for change in changes {
+            self.lines.print(&lines::overridden(change))?;
+        }
+        self.report_partial()
+    }
+
+    /// Other policies may have come into force.
+    fn report_partial(&self) -> Result<()> {
+        match self.daemon.partial() {
+            Some(line) => self.lines.print(&line),
+            None => Ok(()),
+        }
     }
 
     /// A cgroup has another override of its own.
@@ -246,6 +258,7 @@ impl<'a> Service<'a> {
         if let Some(assigner) = &self.daemon.assigner {
             self.report_overrides(assigner)?;
         }
+        self.report_partial()?;
         Ok(verdict)
     }
 
