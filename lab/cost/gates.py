@@ -15,8 +15,10 @@ REPEATS_ASKED = "<= 42"
 random, and looks at up to six others first, 7 instructions each. Seen: 18. The cost of a call is by the median run."""
 UNATTACHED = "<= 10"
 """Instructions per fault that the patches may add while nothing is attached. Only nops are added, but the compiler lays
-out anew what is around them: 1 more for 16 KiB, 2 for 64 KiB, 6 less to 5 more for 2 MiB; 7 more has been seen. A
-question that is not off costs 60."""
+out anew what is around them: 1 more for 16 KiB, 2 for 64 KiB; 7 more has been seen. A question that is not off costs
+60."""
+UNATTACHED_2M = "<= 150"
+"""The same of 2 MiB, whose runs differ by up to 120 of 270,000."""
 EMPTY_CALL = "<= 150"
 DEFAULT_CALL = "<= 335"
 REFUSED_CALL = "<= 295"
@@ -36,8 +38,9 @@ SCALE_RATIO = "<= 1.5"
 MKDIR_RATIO = "<= 1.1"
 """Of the median mkdir with a policy, or with one that comes and goes, and without."""
 
-SCAN_SHARE = "<= 0.05"
-"""Of a processor, for looking at 20,000 cgroups once a second."""
+SCAN_SHARE = "<= 0.1"
+"""Of a processor, in the second in which 20,000 cgroups are looked at, one of sixteen. 0.077 when the bound was set. It
+was 0.05 when each second was one, and then judged the median, which holds no such second any more."""
 SCAN = "mthp_ext, one second"
 
 LIFE_RATIO = "<= 1.02"
@@ -79,7 +82,8 @@ def unattached(patched: Figures, stock: Figures) -> list[Gate]:
         for kib in plan.SIZES_KIB:
             mine, its = patched.fault(plan.NONE, place, kib), stock.fault(plan.NONE, place, kib)
             more = None if mine is None or its is None else mine - its
-            gates.append(gate(f"{kib} KiB, depth {place.depth}: instructions added, unattached", more, UNATTACHED))
+            bound = UNATTACHED_2M if kib == 2048 else UNATTACHED
+            gates.append(gate(f"{kib} KiB, depth {place.depth}: instructions added, unattached", more, bound))
     return gates
 
 
@@ -147,8 +151,9 @@ def scale(patched: Figures) -> list[Gate]:
         for what in MKDIRS
     ]
     # An instruction is a nanosecond there.
-    share = ratio(median(many, SCAN), 1e9)
-    gates.append(gate(f"{SCAN}, {many:,} cgroups: share of a processor", share, SCAN_SHARE))
+    scanned = patched.scale.get((many, SCAN))
+    share = ratio(scanned.most if scanned else None, 1e9)
+    gates.append(gate(f"{SCAN}, {many:,} cgroups: largest share of a processor", share, SCAN_SHARE))
     return gates
 
 

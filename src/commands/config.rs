@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -105,9 +106,19 @@ type Made = std::result::Result<(Plan, Vec<Problem>), Vec<Problem>>;
 /// # Errors
 /// All that is wrong, if it cannot be used at all.
 pub fn plan(file: &Path, directory: &Directory, sizes: &Sizes) -> Made {
-    let mut rounds = (0..=MAX_REREADS).filter_map(|_| unchanged(file, directory, sizes));
+    let again = |round| {
+        if round > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        unchanged(file, directory, sizes)
+    };
+    let mut rounds = (0..=MAX_REREADS).filter_map(again);
     rounds.next().unwrap_or_else(|| Err(vec![changing(file)]))
 }
+
+/// Before files are read again: drop-ins of a host are unpacked in less, and a watchdog waits longer
+/// than for all rounds.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often files are read again that somebody exchanges meanwhile.
 const MAX_REREADS: u32 = 5;

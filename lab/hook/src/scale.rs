@@ -25,7 +25,7 @@ const ATTACHES: usize = 41;
 /// How many cgroups are made while their making is timed.
 const MADE: u32 = 400;
 /// How many seconds mthp_ext is watched.
-const SECONDS: usize = 5;
+const SECONDS: usize = 17;
 /// Attaches between two mkdirs while both take turns.
 const TURNS: u64 = 1;
 
@@ -96,7 +96,7 @@ pub fn fill(top: &Path, there: &mut u32, wanted: u32) -> Result<(), Failure> {
 }
 
 /// What mthp_ext uses of each of some seconds in which nothing happens: the default policy looks at all cgroups
-/// once in that time.
+/// in one of sixteen.
 fn seconds(ext: &Ext) -> Result<Vec<u64>, Failure> {
     let mut used = vec![ext.used()?];
     for _ in 0..SECONDS {

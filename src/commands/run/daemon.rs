@@ -124,7 +124,8 @@ impl Daemon {
         if let Some(locator) = loaded.locator(&root.mount) {
             names.ask(locator);
         }
-        let obeys = planned.what.policy.is_some();
+        // A dry run has nothing in force.
+        let obeys = planned.what.policy.is_some() && !args.dry_run;
         let partial = obeys.then(|| Partial::new(&carrier));
         drop(carrier);
         give_back();

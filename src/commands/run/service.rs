@@ -136,7 +136,9 @@ impl<'a> Service<'a> {
                 assigner
                     .borrow_mut()
                     .assign_all(&self.daemon.loaded.assign)?;
-                self.report_overrides(assigner)
+                self.report_overrides(assigner)?;
+                // The last cgroup with a policy of its own may have gone, which is no change of any.
+                self.report_partial()
             }
             None => Ok(()),
         }
