@@ -254,7 +254,8 @@ fn ask(mut stream: UnixStream, request: &[u8], patience: Duration) -> io::Result
 pub struct Answers {
     /// Each that has answered.
     pub verdicts: Vec<Verdict>,
-    /// Why another has not, though it may be there: it will find the override by itself.
+    /// Why others have not, though they may be there, each reason once: they will find the override by
+    /// themselves.
     pub unanswered: Vec<String>,
 }
 
@@ -277,6 +278,9 @@ fn looked(directory: &Path, cgroup: &Path, patience: Duration) -> Answers {
             Err(e) => answers.unanswered.push(why_unanswered(&e)),
         }
     }
+    // Sockets that killed daemons left cannot be told from others by who may not connect.
+    answers.unanswered.sort();
+    answers.unanswered.dedup();
     answers
 }
 
@@ -401,6 +405,8 @@ mod tests {
         drop(UnixListener::bind(dir.path().join("reload-1")).unwrap());
         assert_eq!(unanswered(dir.path()), [""; 0]);
         let _silent = UnixListener::bind(dir.path().join("reload-2")).unwrap();
+        assert_eq!(unanswered(dir.path()), ["it has not answered in time"]);
+        let _another = UnixListener::bind(dir.path().join("reload-3")).unwrap();
         assert_eq!(unanswered(dir.path()), ["it has not answered in time"]);
         assert_eq!(unanswered(Path::new("/dev/null")).len(), 1);
         // Root may connect to any: the kernel's answer to others.
