@@ -27,7 +27,7 @@ pub struct Done {
     before: Option<String>,
     /// Of each daemon that has answered.
     daemons: Vec<Verdict>,
-    /// Of each other that may be there: why it has not.
+    /// Why others that may be there have not, each reason once.
     unanswered: Vec<String>,
 }
 
