@@ -56,6 +56,7 @@ is_left_out() {
 	(cd "$place/build" && "$@") && dkms autoinstall -k "$release" && [ -z "$(module "$release")" ]
 	status=$?
 	dkms status
+	/etc/kernel/prerm.d/dkms "$release"
 	rm -r "$place"
 	return $status
 }
