@@ -46,29 +46,37 @@ loads_nothing() {
 
 built_for_a_second() { installs "linux-headers-$second" && has "$second" && has "$first"; }
 
-# is_left_out RELEASE COMMAND...: what a kernel's package runs builds nothing for it, and does not fail. The command makes
-# its headers, which are those of the first kernel, what they are to be.
-is_left_out() {
-	local release=$1 place=/lib/modules/$1 status
+# for_kernel RELEASE COMMAND...: what a kernel's package runs, for one whose headers are those of the first, made by the
+# command into what they are to be; then the module that it has.
+for_kernel() {
+	local release=$1 headers=/usr/src/linux-headers-$1 place=/lib/modules/$1 status
 	shift
 	mkdir -p "$place"
-	cp -r "/usr/src/linux-headers-$first" "$place/build"
-	(cd "$place/build" && "$@") && dkms autoinstall -k "$release" && [ -z "$(module "$release")" ]
+	# Beside the first one's: they lead to others by relative links.
+	cp -r "/usr/src/linux-headers-$first" "$headers"
+	ln -s "$headers" "$place/build"
+	(cd "$headers" && "$@") && dkms autoinstall -k "$release" >&2
 	status=$?
-	dkms status
-	/etc/kernel/prerm.d/dkms "$release"
-	rm -r "$place"
+	module "$release"
+	/etc/kernel/prerm.d/dkms "$release" >&2
+	rm -r "$place" "$headers"
 	return $status
+}
+
+# Nothing is built, and nothing fails.
+is_left_out() {
+	local made
+	made=$(for_kernel "$@") && [ -z "$made" ]
 }
 
 with_series() { echo CONFIG_BPF_TRANSPARENT_HUGEPAGE=y >>include/config/auto.conf; }
 
 without_ftrace() { sed -i '/^CONFIG_DYNAMIC_FTRACE_WITH_ARGS=/d' include/config/auto.conf; }
 
-# The same headers as they are, for a kernel that it can be for, get their module: then it is not for something else that
-# the others are left out.
+# As they are, for a kernel that it can be for, these headers do: it is not for something else that the others are left
+# out.
 left_out() {
-	! is_left_out 7.3.4-good true || return 1
+	[ -n "$(for_kernel 7.3.4-good true)" ] || return 1
 	is_left_out 6.1.0-0-amd64 true && is_left_out 7.4.0-amd64 true && is_left_out 7.3.4-mthp with_series &&
 		is_left_out 7.3.4-own rm vmlinux && is_left_out 7.3.4-plain without_ftrace
 }
