@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lab import proc, setup, space
@@ -59,24 +60,38 @@ def main(suite: str, targets: Sequence[str], as_user: bool, lend: bool = False) 
         store = cache() / "clean-root" / suite
         for name in ("cache", "debs/partial"):
             (store / name).mkdir(parents=True, exist_ok=True)
-        # Of a run that was killed; nothing is mounted there any more.
-        for left in store.glob("root-*"):
-            remove(left)
         if usual:
             build.lend(usual, store / "cache")
         else:
             build.forget_lent(store / "cache")
-        space.need(_MIB, store, "a clean root")
-        root = Path(tempfile.mkdtemp(prefix="root-", dir=store))
-        try:
+        with scratch(store, _MIB, "a clean root") as root:
             _make(suite, root, store / "debs", as_user)
             return _run(suite, root, store, targets, as_user)
-        finally:
-            remove(root)
 
 
-def remove(root: Path) -> None:
-    """Removes a root; what is mounted in it has gone with the processes that mounted it."""
+@contextmanager
+def scratch(store: Path, mib: int, what: str) -> Iterator[Path]:
+    """A directory for a root in `store`, which needs so much space there; removed at the end. The caller holds the
+    store's lock. LabError if the space is not there."""
+    # Of a run that was killed; nothing is mounted there any more.
+    for left in store.glob("root-*"):
+        _remove(left)
+    space.need(mib, store, what)
+    root = Path(tempfile.mkdtemp(prefix="root-", dir=store))
+    try:
+        yield root
+    finally:
+        _remove(root)
+
+
+def isolated(script: str) -> list[str]:
+    """A shell that runs `script` with mounts and processes of its own, which end with it. Its name and its arguments
+    come after."""
+    apart = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
+    return [*apart, "/bin/sh", "-c", script]
+
+
+def _remove(root: Path) -> None:
     subprocess.run(["rm", "-rf", "--one-file-system", str(root)], check=False)
 
 
@@ -153,8 +168,7 @@ def script(root: Path, store: Path, as_user: bool) -> str:
 
 def _run(suite: str, root: Path, store: Path, targets: Sequence[str], as_user: bool) -> int:
     failed = 0
-    argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
-    argv += ["/bin/sh", "-c", script(root, store, as_user), "sh"]
+    argv = [*isolated(script(root, store, as_user)), "sh"]
     for target in targets:
         begin = time.monotonic()
         print(f"clean root: {suite}: make {target}", flush=True)

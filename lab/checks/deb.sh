@@ -109,17 +109,12 @@ sampler_sees() {
 
 # With a running service, a policy that was kept beside it, and settings that were applied.
 removes() {
-	local before kept
+	local before
 	before=$(settings)
 	mthp_ext settings apply >/dev/null
 	[ "$(settings)" != "$before" ] || return 1
 	fill_etc || return 1
-	mkdir /sys/fs/cgroup/kept
-	mthp_ext run --root /sys/fs/cgroup/kept --policy headroom --on-exit keep >/run/kept.log &
-	kept=$!
-	until_true 60 grep -q 'attached to /kept' /run/kept.log
-	kill $kept
-	wait $kept
+	keep_one
 	systemctl start $unit || return 1
 	[ "$(link | wc -l)" = 2 ] || return 1
 	cp /usr/sbin/mthp_ext /run/mthp_ext_copy

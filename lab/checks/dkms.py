@@ -5,11 +5,10 @@ purged. What it has built is loaded by those kernels, in guests, and keeps the c
 import os
 import shlex
 import shutil
-import tempfile
 import time
 from pathlib import Path
 
-from lab import proc, setup, space
+from lab import proc, setup
 from lab.checks import cleanroot, moduleguest, systemd, tap
 from lab.checks.result import Suite
 from lab.deb import build as deb
@@ -40,8 +39,7 @@ def _run(root: Path, debs: Path, kernels: list[Stock]) -> Suite:
             f'exec chroot {place} /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@" </dev/null',
         ]
     )
-    argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
-    argv += ["/bin/sh", "-c", script, "sh", "/bin/bash", "/lab/dkms.sh", *(kernel.release for kernel in kernels)]
+    argv = [*cleanroot.isolated(script), "sh", "/bin/bash", "/lab/dkms.sh", *(kernel.release for kernel in kernels)]
     begin = time.monotonic()
     proc.run(argv, log=_LOG, what="running dkms.sh in a root", code=Exit.TESTS)
     suite = Suite("dkms", logs=[_LOG])
@@ -72,11 +70,7 @@ def main() -> int:
     with locked("dkms"):
         debs = store / "debs"
         (debs / "partial").mkdir(parents=True, exist_ok=True)
-        for left in store.glob("root-*"):
-            cleanroot.remove(left)
-        space.need(_ROOT_MIB, store, "a root with two kernels' headers")
-        root = Path(tempfile.mkdtemp(prefix="root-", dir=store))
-        try:
+        with cleanroot.scratch(store, _ROOT_MIB, "a root with two kernels' headers") as root:
             _prepare(root, debs, old, new)
             suites = [_run(root, debs, kernels)]
             for kernel in kernels:
@@ -88,6 +82,4 @@ def main() -> int:
                     suites.append(moduleguest.contract(kernel, module))
                 else:
                     suites[0].fail(f"(the contract on {kernel.name})", "there is no module of it")
-        finally:
-            cleanroot.remove(root)
     return max(systemd.show("test-dkms", suite) for suite in suites)

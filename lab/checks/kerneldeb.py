@@ -15,7 +15,7 @@ from lab import proc, programs, setup, space
 from lab.bench import run as records
 from lab.bench.cell import Cell
 from lab.bench.execute import NONSENSE
-from lab.checks import systemd
+from lab.checks import cleanroot, systemd
 from lab.checks.result import Suite
 from lab.deb import kernel as packages
 from lab.demo import cells, gates, outcome
@@ -124,8 +124,8 @@ def judge(wanted: Sequence[Cell], text: str, release: str, suite: Suite) -> None
 def _chroot(root: Path, script: str, what: str) -> None:
     mounts = 'mount -t proc proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" /usr/bin/env -i '
     words = 'PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C DEBIAN_FRONTEND=noninteractive /bin/sh -ec "$1"'
-    argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
-    proc.run([*argv, "/bin/sh", "-c", mounts + words, str(root), script], log=_LOG, what=what, append=True)
+    argv = [*cleanroot.isolated(mounts + words), str(root), script]
+    proc.run(argv, log=_LOG, what=what, append=True)
 
 
 def _tree(root: Path, image: Path, place: str) -> Path:

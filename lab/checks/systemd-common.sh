@@ -44,6 +44,17 @@ until_true() {
 
 link() { mthp_ext status | sed -n 's/.*, link \([0-9]*\)).*/\1/p'; }
 
+# A policy of its own for /sys/fs/cgroup/kept, which outlives its daemon.
+keep_one() {
+	local daemon
+	mkdir /sys/fs/cgroup/kept
+	mthp_ext run --root /sys/fs/cgroup/kept --policy headroom --on-exit keep >/run/kept.log 2>&1 &
+	daemon=$!
+	until_true 60 grep -q 'attached to /kept' /run/kept.log
+	kill $daemon
+	wait $daemon
+}
+
 another_process() {
 	local pid
 	pid=$(property MainPID)

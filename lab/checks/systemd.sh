@@ -192,24 +192,18 @@ enabled_units() { ls -d /{etc,run}/systemd/system/*.wants/mthp_ext*.service 2>/d
 # The line of docs/fleet.md as it stands there: the unit, an instance and a policy that was kept end, each of its commands
 # succeeds, and a boot starts none of them.
 out_in_one_command() {
-	local kept group=/sys/fs/cgroup/kept
 	cat /lab/out.sh
 	[ -s /lab/out.sh ] || return 1
 	fresh
 	systemctl enable $unit mthp_ext@data && systemctl start $unit mthp_ext@data || return 1
-	mkdir $group
-	mthp_ext run --root $group --policy headroom --on-exit keep >/run/kept.log 2>&1 &
-	kept=$!
-	until_true 60 grep -q 'attached to /kept' /run/kept.log
-	kill $kept
-	wait $kept
+	keep_one
 	mthp_ext status
 	enabled_units
 	[ "$(link | wc -l)" = 3 ] && [ "$(enabled_units | wc -l)" = 2 ] || return 1
 	bash -e /lab/out.sh || return 1
 	mthp_ext status
 	[ -z "$(link)" ] && [ -z "$(enabled_units)" ] && [ "$(property ActiveState)" = inactive ] &&
-		[ "$(systemctl is-active mthp_ext@data)" = inactive ] && [ ! -e /sys/fs/bpf/mthp_ext ] && rmdir $group
+		[ "$(systemctl is-active mthp_ext@data)" = inactive ] && [ ! -e /sys/fs/bpf/mthp_ext ] && rmdir /sys/fs/cgroup/kept
 }
 
 metrics() {

@@ -22,7 +22,7 @@ use crate::model::config::{Config, Of, Problem, Spoils, XATTR};
 use crate::model::ending::ON_EXIT;
 use crate::model::orders::Sizes;
 use crate::model::place::Place;
-use crate::model::plan::{self, Plan, Planned, Resolved};
+use crate::model::plan::{self, Made, Plan, Planned, Resolved};
 use crate::model::policy::ENDING;
 use crate::output::{print, table};
 
@@ -97,9 +97,6 @@ pub fn read(file: &Path) -> Config {
     }
     config
 }
-
-/// What a configuration comes to, and what is wrong with parts of it.
-type Made = std::result::Result<(Plan, Vec<Problem>), Vec<Problem>>;
 
 /// What a configuration comes to.
 ///

@@ -166,11 +166,11 @@ pub fn policy(word: &str, directory: &Directory) -> Result<Policy> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// An empty directory, not that of the machine.
-    fn nowhere() -> (tempfile::TempDir, Directory) {
+    pub fn nowhere() -> (tempfile::TempDir, Directory) {
         let dir = tempfile::tempdir().unwrap();
         let directory = Directory {
             policy_dir: Some(dir.path().to_owned()),

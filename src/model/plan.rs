@@ -209,16 +209,16 @@ impl Plan {
     }
 }
 
+/// What a configuration comes to, and what is wrong with parts of it; if one of its problems spoils
+/// the whole, all of them.
+pub type Made = Result<(Plan, Vec<Problem>), Vec<Problem>>;
+
 /// Works a configuration out.  Its problems are those of the files, and what was found wrong with
 /// what they name.
 ///
 /// # Errors
 /// All problems, if one of them spoils the whole.
-pub fn plan(
-    config: &Config,
-    find: Find<'_>,
-    sizes: &Sizes,
-) -> Result<(Plan, Vec<Problem>), Vec<Problem>> {
+pub fn plan(config: &Config, find: Find<'_>, sizes: &Sizes) -> Made {
     let mut problems = config.problems.clone();
     let made = root(config, find, sizes);
     let (root, tunables) = match made {

@@ -31,7 +31,7 @@ impl Files {
         self.dir.path().join("config.toml")
     }
 
-    fn plan(&self) -> std::result::Result<(Plan, Vec<Problem>), Vec<Problem>> {
+    fn plan(&self) -> Made {
         plan(&self.file(), &self.directory, &X86)
     }
 

@@ -89,19 +89,10 @@ mod tests {
 
     use super::*;
     use crate::commands::cli::{Cli, Command};
-    use crate::commands::lookup::Directory;
+    use crate::commands::lookup::tests::nowhere;
     use crate::model::ending::{Ending, OnExit};
     use crate::model::orders::X86;
     use crate::model::place::Place;
-
-    /// An empty directory, not that of the machine.
-    fn nowhere() -> (tempfile::TempDir, Directory) {
-        let dir = tempfile::tempdir().unwrap();
-        let directory = Directory {
-            policy_dir: Some(dir.path().to_owned()),
-        };
-        (dir, directory)
-    }
 
     fn parsed(args: &[&str]) -> std::result::Result<RunArgs, clap::Error> {
         let cli = Cli::try_parse_from(["mthp_ext", "run"].iter().chain(args))?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use super::*;
+use crate::commands::lookup::tests::nowhere;
 use crate::model::abi::{self, NO_CAP};
 use crate::model::config::Config;
 use crate::model::orders::X86;
@@ -26,7 +27,7 @@ fn xattr(value: &[u8], others: Option<&str>) -> Option<Xattr> {
 
 impl World {
     fn new(text: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, directory) = nowhere();
         let mut world = World {
             plan: plan(text),
             root: Cgroup {
@@ -34,9 +35,7 @@ impl World {
                 mount: "/c".into(),
                 id: 1,
             },
-            directory: Directory {
-                policy_dir: Some(dir.path().to_owned()),
-            },
+            directory,
             xattrs: Xattrs::default(),
             profiles: Vec::new(),
             _dir: dir,
