@@ -129,24 +129,6 @@ static __always_inline int mthp_own_limit(struct cgroup *cgrp, const struct mthp
 	return css && mthp_limited(mthp_memory_counter(css), mthp_unlimited(t));
 }
 
-/* Is there a limit on the path at all? */
-static __always_inline int mthp_any_limit(const struct mthp_counters *counters,
-					  const struct mthp_tunables *t)
-{
-	const __u64 unlimited = mthp_unlimited(t);
-	struct page_counter *counter = counters->own;
-	__u32 left = counters->nr;
-
-	if (!counter)
-		return 0;
-	for (; left && MTHP_GOES_ON; left--) {
-		if (mthp_limited(counter, unlimited))
-			return 1;
-		counter = counter->parent;
-	}
-	return 0;
-}
-
 /*
  * The limit that leaves the least, as a key: of the counters from the cgroup's own to the
  * one below the root, the room below min(high, max), when @cache of the pages used would
@@ -213,12 +195,9 @@ static __always_inline __u64 mthp_below_limits(struct cgroup *cgrp)
  * Does no limit bind @cgrp?  The walk is a third of what a request costs, and most
  * cgroups have none: so this is asked now and then, and remembered in between.
  */
-__noinline __u32 mthp_no_limit(struct cgroup *cgrp __arg_trusted)
+static __always_inline __u32 mthp_no_limit(struct cgroup *cgrp)
 {
-	struct mthp_counters counters;
-
-	mthp_counters(&counters, cgrp);
-	return !mthp_any_limit(&counters, mthp_any_profile());
+	return mthp_below_limits(cgrp) == MTHP_NO_LIMIT;
 }
 
 /* Charged pages of the cgroup that pays for @cgrp; 0 without the memory controller. */

@@ -75,7 +75,7 @@ class _Judged:
 
     def unbound(self) -> str:
         """Why the row does not show what it is there for; empty if it does."""
-        for bind in self.world.case.binds:
+        for bind in judging.binds(self.world.case):
             seen = self.table.median(self.world, "never", bind.metric)
             if seen is None or not bind.least <= seen <= bind.most:
                 found = "nothing known" if seen is None else f"{seen:.4g}"

@@ -86,11 +86,29 @@ def counted_rate(run: Run, meter: str, begin_s: float, end_s: float) -> float | 
     counts = run.meters.get(meter, [])
     if not counts:
         return None
-    _, last = counts[-1]
     if end_s <= begin_s:
         return None
-    first, until = (counted(counts, max(t_s, counts[0][0])) for t_s in (begin_s, end_s))
-    return ((last if until is None else until) - (last if first is None else first)) / (end_s - begin_s)
+    changes = [t_s for t_s, _, _ in run.waves]
+    first, until = (_count_at(counts, t_s, t_s in changes) for t_s in (begin_s, end_s))
+    return (until - first) / (end_s - begin_s)
+
+
+def _count_at(counts: Sequence[tuple[float, int]], t_s: float, changed: bool) -> float:
+    """What was counted until `t_s`. Where a setting `changed` then, the rate was until then what it had been: the
+    reading after it comes as late as the server answers, and that wait lies behind the change, not on both sides."""
+    if t_s <= counts[0][0]:
+        return counts[0][1]
+    even = counted(counts, t_s)
+    if even is None:
+        return counts[-1][1]
+    last = max(at for at, (begin_s, _) in enumerate(counts) if begin_s <= t_s)
+    if not changed or last == 0 or last + 1 == len(counts):
+        return even
+    (before_s, low), (begin_s, high) = counts[last - 1 : last + 1]
+    if begin_s <= before_s:
+        return even
+    as_before = high + (high - low) * (t_s - begin_s) / (begin_s - before_s)
+    return min(as_before, counts[last + 1][1])
 
 
 def served_until(run: Run, load: str) -> float:

@@ -38,14 +38,15 @@ def records(
     by_host: bool = False,
     slow: float = 1.0,
     worst: float = 40.0,
-    pages: int = 10,
+    pages: int | None = None,
     swapped_out: int | None = None,
 ) -> list[dict[str, Any]]:
     """What a guest sends for a run of 4 s; where a limit arrives, the rate falls to a quarter of `rps` at 2 s, and to
-    `slow` of that."""
-    zero = dict.fromkeys(("pswpin", "pswpout", "zswpwb", "workingset_refault_file"), pages) | {"oom_kill": int(killed)}
-    if swapped_out is not None:
-        zero["pswpout"] = swapped_out
+    `slow` of that. By default as many pages are swapped out as in a row that binds."""
+    counters = ("pswpin", "zswpwb", "workingset_refault_file")
+    zero = dict.fromkeys(counters, 10 if pages is None else pages) | {"oom_kill": int(killed)}
+    usual = 20_000 if pages is None else pages
+    zero["pswpout"] = usual if swapped_out is None else swapped_out
     groups = {group.name: [peak_mib * MIB // 2, 0, 0] for group in case.groups}
     samples = [
         {"type": "sample", "t_ms": 1000 + 50 * i, "free": 1, "anon": 100 * MIB,

@@ -325,7 +325,7 @@ class JudgingTest(unittest.TestCase):
 
     def test_a_row_that_does_not_bind_is_not_judged(self) -> None:
         follows = CI["tree/follows"]
-        it = table(case=follows)
+        it = table(*often(follows, "never", pages=10), case=follows)
         world = it.worlds[0]
         self.assertIn("does not bind: pages swapped out of never, 10", gates._Judged(it, world, "mthp_ext").lacks())
         it = table(*often(follows, "never", pages=20_000), case=follows)
@@ -345,6 +345,15 @@ class JudgingTest(unittest.TestCase):
             for pages, binds in ((100_000, True), (0, False)):
                 it = table(*often(CI[name], "never", pages=pages), case=CI[name])
                 self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, (name, pages))
+
+    def test_other_rows_that_swap_must_swap(self) -> None:
+        for name in ("heap/node-high", "database/sort-high", "zipf/high", "late/load", "redis/set-max"):
+            for pages, binds in ((15_000, True), (1_000, False)):
+                it = table(*often(CI[name], "never", pages=pages), case=CI[name])
+                self.assertEqual(gates._Judged(it, it.worlds[0], "mthp_ext").unbound() == "", binds, (name, pages))
+        # Their files give way, or they have a limit with room.
+        for name in ("vmhost/fragmented", "redis/set-none", "dense/x85"):
+            self.assertEqual(judging.binds(CI[name]), ())
 
     def test_a_limit_under_load_is_judged_by_what_clients_wait(self) -> None:
         load, quarter = CI["late/load"], CI["late/quarter"]

@@ -62,6 +62,20 @@ class ReadTest(unittest.TestCase):
         it.meters["served"][:] = [reading for reading in it.meters["served"] if reading[0] <= 1.0]
         self.assertAlmostEqual(readers.counted_rate(it, "served", 0.0, 2.0) or 0, 25_000)
 
+    def test_a_wait_begins_with_what_it_waits_for(self) -> None:
+        it = one(CI["late/load"], "never")
+        # Nobody answers for the second after the limit; what was served in it is known behind it.
+        it.meters["served"][:] = [reading for reading in it.meters["served"] if not 1.95 < reading[0] < 2.95]
+        rates = [(0.0, 2.0), (2.0, 3.9)]
+        before, after = (readers.counted_rate(it, "served", *edges) or 0 for edges in rates)
+        self.assertAlmostEqual(before, 50_000)
+        self.assertAlmostEqual(after, 12_500)
+        without = dataclasses.replace(it, waves=[])
+        self.assertLess(readers.counted_rate(without, "served", 0.0, 2.0) or 0, 49_000)
+        # As much as that was not served by the next reading.
+        it.meters["served"][:] = [(t_s, min(count, 97_000)) for t_s, count in it.meters["served"]]
+        self.assertAlmostEqual(readers.counted_rate(it, "served", 0.0, 2.0) or 0, 48_500)
+
     def test_the_client_of_zipfs_law(self) -> None:
         case = CI["zipf/high"]
         said = ["zipf: served=1200 rps=20.0 avg=1.500 p50=1.250 p95=2.000 p99=3.250 max=40.000"]

@@ -66,7 +66,7 @@ _CLASSIC_ONLY = (
     # Nothing is reclaimed, so nothing asks an LRU.
     "redis/*-none", "dense/*",
     # A limit elsewhere, or other swap, of a row that runs under both.
-    "tree/*", "swap/*", "hostpressure/node", "redis/bgsave-high", "redis/read-max",
+    "tree/*", "swap/*", "redis/read-max",
     "database/*", "cpus/*", "underused/*", "heap/*", "kernbench/*", "memcached/*", "roomy/*", "advised/*",
 )  # fmt: skip
 """Rows that run under the classic LRU only, as patterns: runs are better spent on repeats."""
