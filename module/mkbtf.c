@@ -223,6 +223,24 @@ static int is_word(__u32 id)
 	return t && kind(t) == BTF_KIND_INT && t->size == sizeof(__u64);
 }
 
+/* The questions that are known. One that is new may be what swap-in asks, or anything. */
+static int is_known_tva(const struct btf_type *t)
+{
+	static const char * const names[] = {
+		"TVA_SMAPS", "TVA_PAGEFAULT", "TVA_KHUGEPAGED", "TVA_FORCED_COLLAPSE",
+	};
+	const struct btf_enum *e = (void *)(t + 1);
+	__u32 i;
+
+	if (kind(t) != BTF_KIND_ENUM || strcmp(name(t), "tva_type") || vlen(t) != 4)
+		return 0;
+	for (i = 0; i < vlen(t); i++)
+		if (e[i].val != (__s32)i || e[i].name_off >= strings_len ||
+		    strcmp(strings + e[i].name_off, names[i]))
+			return 0;
+	return 1;
+}
+
 /* Which of the forms that are known has the function? 1: flags, 2: enum tva_type. */
 static int form_of_function(void)
 {
@@ -240,9 +258,10 @@ static int form_of_function(void)
 	if (!vma || strcmp(name(vma), "vm_area_struct"))
 		return 0;
 	if (is_word(p[2].type))
-		return 1;
+		return p[2].name_off < strings_len &&
+		       !strcmp(strings + p[2].name_off, "tva_flags");
 	tva = plain(p[2].type);
-	return tva && kind(tva) == BTF_KIND_ENUM && !strcmp(name(tva), "tva_type") ? 2 : 0;
+	return tva && is_known_tva(tva) ? 2 : 0;
 }
 
 /* The module's own types, and their names. Ids and offsets go on where the kernel's end. */

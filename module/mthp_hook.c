@@ -8,7 +8,7 @@
  * asked where __thp_vma_allowable_orders() is called, by editing its argument on entry. That
  * function only narrows, so narrowing what it is given narrows what it returns.
  *
- * Nothing is patched while no policy is attached.
+ * Nothing is patched, and nothing of it is called, while no policy is attached.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -46,6 +46,11 @@ asm(".pushsection .BTF, \"\", @note\n\t.incbin \"" MTHP_BTF_FILE "\"\n\t.popsect
 #endif
 
 #define MTHP_FUNCTION "__thp_vma_allowable_orders"
+
+/* Kernels before 6.13 have the registers in the struct itself. */
+#ifndef arch_ftrace_regs
+#define arch_ftrace_regs(fregs) (fregs)
+#endif
 
 /* Names and values are part of the interface, as are those of the flags. */
 enum bpf_mthp_reason {
@@ -95,10 +100,16 @@ static DEFINE_MUTEX(mthp_mutex);
 /* By cgroup. */
 static DEFINE_HASHTABLE(mthp_links, 8);
 
-/* Inside mthp_mutex, and inside the locks that tracepoints are called under. */
-static DEFINE_SPINLOCK(mthp_links_lock);
+/*
+ * Inside mthp_mutex, and inside the locks that tracepoints are called under. Raw: on a real-time
+ * kernel before 7.0 they are called with preemption off.
+ */
+static DEFINE_RAW_SPINLOCK(mthp_links_lock);
 
-/* Under mthp_mutex. The hook is on while there are links, and up to a second longer. */
+/*
+ * Under mthp_mutex. The hook is on while there are links, and up to a second longer; it holds a
+ * reference to the module.
+ */
 static unsigned int mthp_nr_links;
 static bool mthp_hooked;
 
@@ -156,16 +167,17 @@ static enum bpf_mthp_reason mthp_fault_or_swapin(unsigned long caller)
 }
 
 /*
- * Others ask khugepaged's question to register an mm with it, which is for good. They have an mm;
- * so do kernel threads that fault for a process.
+ * Others ask khugepaged's question to register an mm with it, which is for good. Processes do, and
+ * kernel threads that fault for one; so does DAMON's when it advises. The name of a kernel thread
+ * is its own.
  */
 static int mthp_khugepaged(void)
 {
-	return current->mm ? 0 : BPF_MTHP_KHUGEPAGED;
+	return current->mm || strcmp(current->comm, "khugepaged") ? 0 : BPF_MTHP_KHUGEPAGED;
 }
 
 /* Why does @caller ask? 0: not for a policy. */
-static int mthp_reason(unsigned long tva, unsigned long caller)
+static int mthp_reason(MTHP_TVA tva, unsigned long caller)
 {
 #if MTHP_TVA_FORM == 1
 	if (tva & TVA_SMAPS)
@@ -199,7 +211,7 @@ static struct mthp_link *mthp_find(struct cgroup *cgrp)
 }
 
 /* The reason to ask policies about what is forbidden by nothing else; 0: they are not asked. */
-static int mthp_question(struct vm_area_struct *vma, vm_flags_t vm_flags, unsigned long tva,
+static int mthp_question(struct vm_area_struct *vma, vm_flags_t vm_flags, MTHP_TVA tva,
 			 unsigned long caller)
 {
 	int reason = mthp_reason(tva, caller);
@@ -213,7 +225,7 @@ static int mthp_question(struct vm_area_struct *vma, vm_flags_t vm_flags, unsign
  * at when there is a policy, so that where there is none little is done.
  */
 static unsigned long mthp_ask(struct cgroup *cgrp, struct vm_area_struct *vma, vm_flags_t vm_flags,
-			      unsigned long tva, unsigned long caller, unsigned long orders)
+			      MTHP_TVA tva, unsigned long caller, unsigned long orders)
 {
 	int level, last = min(cgrp->level, READ_ONCE(mthp_deepest)), reason = 0;
 	u64 flags = vm_flags & VM_HUGEPAGE ? BPF_MTHP_ADVISED : 0;
@@ -249,7 +261,8 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 {
 	struct vm_area_struct *vma = (void *)ftrace_regs_get_argument(fregs, 0);
 	vm_flags_t vm_flags = ftrace_regs_get_argument(fregs, 1);
-	unsigned long tva = ftrace_regs_get_argument(fregs, 2);
+	/* Of an enum the upper half of the register is anything. */
+	MTHP_TVA tva = (MTHP_TVA)ftrace_regs_get_argument(fregs, 2);
 	unsigned long orders = ftrace_regs_get_argument(fregs, 3);
 	struct task_struct *owner;
 	struct cgroup *cgrp;
@@ -289,16 +302,49 @@ static struct ftrace_ops mthp_ftrace = {
 	.flags	= FTRACE_OPS_FL_PERMANENT,
 };
 
+static struct tracepoint *mthp_rmdir_tp __ro_after_init;
+
+static void mthp_rmdir(void *data, struct cgroup *cgrp, const char *path);
+
+/* Under mthp_mutex, before the first link is to be found. */
+static int mthp_hook(void)
+{
+	int err = tracepoint_probe_register(mthp_rmdir_tp, mthp_rmdir, NULL);
+
+	if (err)
+		return err;
+	err = register_ftrace_function(&mthp_ftrace);
+	if (err) {
+		tracepoint_probe_unregister(mthp_rmdir_tp, mthp_rmdir, NULL);
+		pr_warn_ratelimited("%s() cannot be hooked (%d)%s\n", MTHP_FUNCTION, err,
+				    err == -EBUSY ? ": is kernel.ftrace_enabled 0?" : "");
+		/* Others have a meaning of their own for who attaches. */
+		return err == -EBUSY ? err : -EIO;
+	}
+	__module_get(THIS_MODULE);
+	mthp_hooked = true;
+	return 0;
+}
+
 /*
  * Switching off patches the kernel's text and waits for all tasks. So it is left to a worker: a
  * link ends at once, and a policy that comes and goes with its container patches nothing.
  */
 static void mthp_unhook(struct work_struct *work)
 {
+	int err;
+
 	mutex_lock(&mthp_mutex);
 	if (mthp_hooked && !mthp_nr_links) {
-		unregister_ftrace_function(&mthp_ftrace);
-		mthp_hooked = false;
+		err = unregister_ftrace_function(&mthp_ftrace);
+		if (err) {
+			/* The function still calls here: the module has to stay for ever. */
+			pr_err("%s() cannot be let go (%d): the module stays\n", MTHP_FUNCTION, err);
+		} else {
+			tracepoint_probe_unregister(mthp_rmdir_tp, mthp_rmdir, NULL);
+			mthp_hooked = false;
+			module_put(THIS_MODULE);
+		}
 	}
 	mutex_unlock(&mthp_mutex);
 }
@@ -340,22 +386,16 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 		goto unlock;
 	if (!mthp_nr_links || cgrp->level > mthp_deepest)
 		WRITE_ONCE(mthp_deepest, cgrp->level);
-	if (!mthp_hooked) {
-		err = register_ftrace_function(&mthp_ftrace);
-		if (err) {
-			pr_warn_ratelimited("%s() cannot be hooked (%d): is kernel.ftrace_enabled 0?\n",
-					    MTHP_FUNCTION, err);
-			goto unlock;
-		}
-		mthp_hooked = true;
-	}
+	err = mthp_hooked ? 0 : mthp_hook();
+	if (err)
+		goto unlock;
 
 	/* Whoever removes the cgroup clears the flag first, and then looks for the link. */
-	spin_lock_irq(&mthp_links_lock);
+	raw_spin_lock_irq(&mthp_links_lock);
 	err = READ_ONCE(cgrp->self.flags) & CSS_ONLINE ? 0 : -ENOENT;
 	if (!err)
 		hash_add_rcu(mthp_links, &one->node, (unsigned long)cgrp);
-	spin_unlock_irq(&mthp_links_lock);
+	raw_spin_unlock_irq(&mthp_links_lock);
 	if (!err)
 		mthp_nr_links++;
 	else if (!mthp_nr_links)
@@ -388,9 +428,9 @@ static void mthp_unreg(void *kdata, struct bpf_link *link)
 	mutex_lock(&mthp_mutex);
 	one = mthp_of(link);
 	if (!WARN_ON_ONCE(!one)) {
-		spin_lock_irq(&mthp_links_lock);
+		raw_spin_lock_irq(&mthp_links_lock);
 		hash_del_rcu(&one->node);
-		spin_unlock_irq(&mthp_links_lock);
+		raw_spin_unlock_irq(&mthp_links_lock);
 		if (!--mthp_nr_links)
 			schedule_delayed_work(&mthp_unhook_work, HZ);
 	}
@@ -424,7 +464,7 @@ static struct bpf_link *mthp_next_orphan(void)
 	struct mthp_link *one;
 	int bucket;
 
-	spin_lock_irq(&mthp_links_lock);
+	raw_spin_lock_irq(&mthp_links_lock);
 	hash_for_each(mthp_links, bucket, one, node) {
 		if (!one->orphaned)
 			continue;
@@ -435,7 +475,7 @@ static struct bpf_link *mthp_next_orphan(void)
 			break;
 		link = NULL;
 	}
-	spin_unlock_irq(&mthp_links_lock);
+	raw_spin_unlock_irq(&mthp_links_lock);
 	return link;
 }
 
@@ -457,13 +497,13 @@ static void mthp_rmdir(void *data, struct cgroup *cgrp, const char *path)
 	struct mthp_link *one;
 	unsigned long flags;
 
-	spin_lock_irqsave(&mthp_links_lock, flags);
+	raw_spin_lock_irqsave(&mthp_links_lock, flags);
 	hash_for_each_possible(mthp_links, one, node, (unsigned long)cgrp)
 		if (one->cgrp == cgrp) {
 			one->orphaned = true;
 			schedule_work(&mthp_orphans);
 		}
-	spin_unlock_irqrestore(&mthp_links_lock, flags);
+	raw_spin_unlock_irqrestore(&mthp_links_lock, flags);
 }
 
 /* May the process that fills the map write the cgroup? It shows that by its cgroup.procs. */
@@ -724,8 +764,6 @@ static const struct btf_kfunc_id_set mthp_kfunc_set = {
 	.set	= (struct btf_id_set8 *)&mthp_kfuncs,
 };
 
-static struct tracepoint *mthp_rmdir_tp;
-
 static void __init mthp_find_tp(struct tracepoint *tp, void *name)
 {
 	if (!strcmp(tp->name, name))
@@ -751,21 +789,58 @@ static bool __init mthp_find_code(const char *name, unsigned long *start, unsign
 	return true;
 }
 
-/* As far as the compiler left them. */
+/* Does the code call the function? A call can be to a few bytes before it, which count calls. */
+static bool __init mthp_calls(unsigned long start, unsigned long size, unsigned long function)
+{
+	unsigned long at;
+	s32 offset;
+
+	for (at = start; at + 5 <= start + size; at++) {
+		if (*(u8 *)at != CALL_INSN_OPCODE)
+			continue;
+		memcpy(&offset, (void *)at + 1, sizeof(offset));
+		if (function - (at + 5 + offset) < 32)
+			return true;
+	}
+	return false;
+}
+
+/* As far as the compiler left them, and as it may have called them. */
 static const char * const mthp_swapin_names[] __initconst = {
 	"do_swap_page", "alloc_swap_folio", "thp_swapin_suitable_orders",
 };
+static const char * const mthp_suffixes[] __initconst = {
+	"", ".isra.0", ".constprop.0", ".constprop.0.isra.0", ".part.0",
+};
 static_assert(ARRAY_SIZE(mthp_swapin_names) == ARRAY_SIZE(mthp_swapin));
+
+/* Whoever asks for swap-in is among those, or swap-in is not told. */
+static void __init mthp_find_swapin(void)
+{
+	unsigned long function, start, size;
+	char name[KSYM_NAME_LEN];
+	int i, j;
+
+	if (!mthp_find_code(MTHP_FUNCTION, &function, &size))
+		return;
+	for (i = 0; i < ARRAY_SIZE(mthp_swapin_names); i++)
+		for (j = 0; j < ARRAY_SIZE(mthp_suffixes); j++) {
+			snprintf(name, sizeof(name), "%s%s", mthp_swapin_names[i], mthp_suffixes[j]);
+			if (!mthp_find_code(name, &start, &size))
+				continue;
+			mthp_swapin[mthp_nr_swapin].start = start;
+			mthp_swapin[mthp_nr_swapin++].size = size;
+			if (mthp_calls(start, size, function))
+				mthp_tells_swapin = true;
+			break;
+		}
+}
 
 static int __init mthp_init(void)
 {
 	int err, i;
 
-	for (i = 0; i < ARRAY_SIZE(mthp_swapin_names); i++)
-		if (mthp_find_code(mthp_swapin_names[i], &mthp_swapin[mthp_nr_swapin].start,
-				   &mthp_swapin[mthp_nr_swapin].size))
-			mthp_nr_swapin++;
-	mthp_tells_swapin = mthp_nr_swapin;
+	mthp_find_swapin();
 	if (!mthp_tells_swapin)
 		pr_warn("swap-in cannot be told from other page faults: policies take it for those\n");
 
@@ -780,9 +855,9 @@ static int __init mthp_init(void)
 		return err;
 	}
 	for_each_kernel_tracepoint(mthp_find_tp, "cgroup_rmdir");
-	err = mthp_rmdir_tp ? tracepoint_probe_register(mthp_rmdir_tp, mthp_rmdir, NULL) : -ENOENT;
-	if (err) {
-		pr_err("this kernel has no tracepoint cgroup_rmdir (%d)\n", err);
+	err = -ENOENT;
+	if (!mthp_rmdir_tp) {
+		pr_err("this kernel has no tracepoint cgroup_rmdir\n");
 		goto filter;
 	}
 	err = register_btf_kfunc_id_set(BPF_PROG_TYPE_STRUCT_OPS, &mthp_kfunc_set) ?:
@@ -793,26 +868,23 @@ static int __init mthp_init(void)
 	pr_err("the module's type information is missing, or of another kernel build: build it again (%d)\n",
 	       err);
 	err = err ?: -EINVAL;
-	tracepoint_probe_unregister(mthp_rmdir_tp, mthp_rmdir, NULL);
-	tracepoint_synchronize_unregister();
 filter:
 	ftrace_free_filter(&mthp_ftrace);
 	return err;
 }
 
+/* Neither a map nor the hook holds the module any more. */
 static void __exit mthp_exit(void)
 {
-	tracepoint_probe_unregister(mthp_rmdir_tp, mthp_rmdir, NULL);
 	tracepoint_synchronize_unregister();
 	cancel_work_sync(&mthp_orphans);
-	/* No map holds the module any more, so there are no links. */
+	/* It may be about to return. */
 	cancel_delayed_work_sync(&mthp_unhook_work);
-	mthp_unhook(NULL);
 	ftrace_free_filter(&mthp_ftrace);
 }
 
 module_init(mthp_init);
 module_exit(mthp_exit);
 MODULE_DESCRIPTION("bpf_mthp_ops: BPF policies for large folios in cgroups");
-MODULE_VERSION("0.1");
+MODULE_VERSION(MTHP_VERSION);
 MODULE_LICENSE("GPL");

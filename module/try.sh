@@ -19,6 +19,7 @@ end() { # CODE MESSAGE
 	echo "mthp_hook: $2"
 	exit "$1"
 }
+trap 'end 1 "interrupted"' INT TERM HUP
 huge() { # faults that got a huge page, of 8 MiB of memory in the cgroup
 	before=$(sed -n 's/^thp_fault_alloc //p' "$GROUP/memory.stat")
 	sh -c 'echo 0 >"$0/cgroup.procs" && exec dd if=/dev/zero of=/dev/null bs=8M count=1' "$GROUP" 2>/dev/null

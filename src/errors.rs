@@ -155,7 +155,8 @@ pub enum Error {
     /// The caller may not load BPF programs.
     #[error(
         "no privilege to {what}. \
-         `run` needs CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, `status`, `explain`, `top` and `advise` need CAP_SYS_ADMIN: \
+         `run` needs CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, `status`, `explain`, `top` and `advise` need CAP_SYS_ADMIN, \
+         and so does `run` with the module: \
          run it as root; a container must have them in the host's user namespace."
     )]
     NoPrivilege {

@@ -44,6 +44,17 @@ loads_nothing() {
 	ls $scripts.* && ! grep -n -e modprobe -e insmod $scripts.p*
 }
 
+# The module says which build it is of, and the service may read its types.
+tells_its_build() {
+	local version unit
+	version=$(dpkg-query -W -f '${Version}' mthp-ext-dkms)
+	modinfo -F version "$(module "$first")"
+	[ "$(modinfo -F version "$(module "$first")")" = "${version%-*}" ] || return 1
+	for unit in mthp_ext mthp_ext@; do
+		grep CAP_SYS_ADMIN "/usr/lib/systemd/system/$unit.service.d/mthp-hook.conf" || return 1
+	done
+}
+
 built_for_a_second() { installs "linux-headers-$second" && has "$second" && has "$first"; }
 
 # for_kernel RELEASE COMMAND...: what a kernel's package runs, for one whose headers are those of the first, made by the
@@ -136,6 +147,7 @@ apt-get update -q
 dpkg-query -W dkms 2>/dev/null
 check "installed, the module is built for the kernel whose headers are there" built_at_once
 check "its scripts load nothing" loads_nothing
+check "the module tells its build, and the service may read its types" tells_its_build
 check "with the headers of a second kernel it is built for that one" built_for_a_second
 check "a kernel that it cannot be for is left out, and nothing fails" left_out
 check "an upgrade builds the new version for both and takes the old one away" upgrades

@@ -39,7 +39,7 @@ class Mutant:
 
 _UNREG = """\
 		hash_del_rcu(&one->node);
-		spin_unlock_irq(&mthp_links_lock);
+		raw_spin_unlock_irq(&mthp_links_lock);
 		if (!--mthp_nr_links)
 			schedule_delayed_work(&mthp_unhook_work, HZ);
 	}
@@ -114,7 +114,7 @@ MUTANTS = (
     ),
     Mutant(
         "registered-by-answer",
-        "return current->mm ? 0 : BPF_MTHP_KHUGEPAGED;",
+        'return current->mm || strcmp(current->comm, "khugepaged") ? 0 : BPF_MTHP_KHUGEPAGED;',
         "return BPF_MTHP_KHUGEPAGED;",
         "registering_with_khugepaged_is_not_asked",
     ),
@@ -176,8 +176,9 @@ MUTANTS = (
     ),
     Mutant(
         "hook-stays",
-        "\t\tif (!--mthp_nr_links)\n",
-        "\t\tif (!--mthp_nr_links && 0)\n",
+        _UNREG,
+        # Not for ever: it would hold the module.
+        _UNREG.replace("HZ", "8 * HZ"),
         "the_hook_goes_with_the_last_link",
     ),
     Mutant(

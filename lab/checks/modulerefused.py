@@ -147,6 +147,15 @@ def doctored(raw: bytes) -> dict[str, bytes]:
     types = Types(raw)
     types.put(types.place(12, _FUNCTION)[1], types.word(types.place(12, "vm_normal_page")[1]))
     changed["is gone"] = bytes(types.raw)
+    types = Types(raw)
+    at = types.prototype()
+    if questions := [at for _, at, kind, name in types.each() if (kind, name) == (6, "tva_type")]:
+        # As a question that is put between the others would move them.
+        types.put(questions[0] + 12 + 8 + 4, 7)
+        changed["has another number for page faults"] = bytes(types.raw)
+    else:
+        types.put(at + 12 + 8 * 2, types.word(at + 12 + 8 * 3))
+        changed["has something else in the place of tva_flags"] = bytes(types.raw)
     return changed
 
 

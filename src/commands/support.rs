@@ -58,6 +58,7 @@ impl Facts {
         let cgroup = Cgroup::open(mount);
         let psi_file = psi::file_of(mount, mount);
         let psi = psi::available(&psi_file);
+        let module = carrier.as_ref().is_some_and(|c| c.by == By::Module);
         Facts {
             release: process::release(),
             cgroup2: known(cgroup.as_ref().map(|_| ())),
@@ -67,7 +68,7 @@ impl Facts {
                 None => "none".to_owned(),
             },
             btf,
-            module: carrier.as_ref().is_some_and(|c| c.by == By::Module),
+            module,
             abilities: carrier.map(|c| c.abilities).unwrap_or_default(),
             memory: match &cgroup {
                 Ok(cgroup) => known(cgroup.require_memory().as_ref().copied()),
@@ -77,7 +78,7 @@ impl Facts {
                 Ok(is_on) => Ok(is_on),
                 Err(e) => known(Err(&Error::reading(&psi_file, e))),
             },
-            privileged: process::privileged().map_err(|e| e.to_string()),
+            privileged: process::privileged(module).map_err(|e| e.to_string()),
             thp: Thp::of_this_machine(),
         }
     }
@@ -198,7 +199,7 @@ const FEATURES: &[Feature] = &[
     Feature {
         name: "memcg-kfuncs",
         what: "bpf_mem_cgroup_page_state and others, for the rule small",
-        from: "mm/bpf_memcontrol.c of Linux 7.3, CONFIG_MEMCG=y",
+        from: "mm/bpf_memcontrol.c of the kernel, CONFIG_MEMCG=y",
         remedy: None,
         code: 5,
         has: |f| f.able(|has| has.memcg),
@@ -240,7 +241,7 @@ const FEATURES: &[Feature] = &[
     },
     Feature {
         name: "privilege",
-        what: "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and CAP_SYS_RESOURCE",
+        what: "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN, which the module takes), and CAP_SYS_RESOURCE",
         from: "root, or a file or service with these capabilities",
         remedy: Some("run mthp_ext as root"),
         code: 4,

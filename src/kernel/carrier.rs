@@ -7,8 +7,9 @@
 //! a struct_ops map is laid out, and how a link gets to its cgroup.
 //!
 //! A third one, such as struct_ops links to cgroups in a form of Linux' own, takes
-//! a variant of [`By`]: what [`Carrier::probe`] knows it by, and arms in
-//! [`Carrier::fill`], [`Carrier::attach`], [`Carrier::cgroup_of`] and [`bound`].
+//! a variant of [`By`]: what [`Carrier::probe`] knows it by, arms in [`Carrier::name`],
+//! [`Carrier::is_ops`], [`Carrier::fill`], [`Carrier::attach`], [`Carrier::cgroup_of`] and
+//! [`bound`], its rows in lacks.rs, and what `support` says of it.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -359,6 +360,13 @@ fn refused(errno: Errno, at: &Path) -> Error {
             remedy: cgroup::ENABLE_MEMORY.to_owned(),
         },
         // Only the module's: it hooks by ftrace.
+        Errno::EIO => Error::System {
+            what: format!(
+                "attaching the policy to {} (the kernel's log says why ftrace refuses)",
+                shown::path(at)
+            ),
+            source,
+        },
         Errno::EBUSY => Error::System {
             what: format!(
                 "attaching the policy to {} (is kernel.ftrace_enabled 0?)",

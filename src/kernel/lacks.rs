@@ -142,7 +142,7 @@ const LACKS: [Lack; 14] = [
         is: |by, has| by == By::Module && !has.page_state,
         ..module(
             "page-cache",
-            "page cache, before Linux 7.3",
+            "page cache, without kfuncs of memory cgroups",
             "of cgroups below a limit it counts as used",
             // Without a scan that is so everywhere.
             |t| room(t, t.spare_cache != 0 && Rules(t.rules).has(SCANS)),
@@ -370,7 +370,7 @@ mod tests {
                 &policy("default", &[]),
                 &[
                     "reclaim (pressure, room)",
-                    "page cache, before Linux 7.3 (room)",
+                    "page cache, without kfuncs of memory cgroups (room)",
                 ],
             ),
             // It has no scan, and so sees no such cache anywhere.

@@ -28,13 +28,13 @@ const CAP_BPF: u32 = 39;
 /// Where the kernel says what a process may do.
 const STATUS: &str = "/proc/self/status";
 
-/// May this process do what `run` does?
+/// May this process do what `run` does?  `of_a_module`: a module carries the hook.
 ///
 /// # Errors
 /// If that cannot be read.
-pub fn privileged() -> Result<bool> {
+pub fn privileged(of_a_module: bool) -> Result<bool> {
     let status = fs::read_to_string(STATUS).context(|| format!("reading {STATUS}"))?;
-    Ok(effective_caps(&status).is_some_and(enough))
+    Ok(effective_caps(&status).is_some_and(|caps| enough(caps, of_a_module)))
 }
 
 fn effective_caps(status: &str) -> Option<u64> {
@@ -47,11 +47,13 @@ fn bit(cap: u32) -> u64 {
     1 << cap
 }
 
-fn enough(caps: u64) -> bool {
+fn enough(caps: u64, of_a_module: bool) -> bool {
     let has = |cap: u32| caps & bit(cap) != 0;
-    // The two BPF capabilities were split off CAP_SYS_ADMIN, which still covers
-    // them; without CAP_SYS_RESOURCE a PSI trigger must have a 2 s window.
-    has(CAP_SYS_RESOURCE) && (has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON)))
+    // The two BPF capabilities were split off CAP_SYS_ADMIN, which still covers them, and alone
+    // may read the types that a module brings (BPF_BTF_GET_NEXT_ID); without CAP_SYS_RESOURCE a
+    // PSI trigger must have a 2 s window.
+    let loads = !of_a_module && has(CAP_BPF) && has(CAP_PERFMON);
+    has(CAP_SYS_RESOURCE) && (has(CAP_SYS_ADMIN) || loads)
 }
 
 #[cfg(test)]
@@ -61,12 +63,12 @@ mod tests {
     #[test]
     fn capabilities_are_read_from_the_status_file() {
         let all = effective_caps("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap();
-        assert!(enough(all));
-        assert!(!enough(all & !bit(CAP_SYS_RESOURCE)));
-        assert!(enough(
-            bit(CAP_BPF) | bit(CAP_PERFMON) | bit(CAP_SYS_RESOURCE)
-        ));
-        assert!(!enough(bit(CAP_BPF) | bit(CAP_SYS_RESOURCE)));
+        assert!(enough(all, false) && enough(all, true));
+        assert!(!enough(all & !bit(CAP_SYS_RESOURCE), true));
+        let of_the_unit = bit(CAP_BPF) | bit(CAP_PERFMON) | bit(CAP_SYS_RESOURCE);
+        assert!(enough(of_the_unit, false));
+        assert!(!enough(of_the_unit, true));
+        assert!(!enough(bit(CAP_BPF) | bit(CAP_SYS_RESOURCE), false));
         assert_eq!(effective_caps("CapEff:\tnone\n"), None);
         assert_eq!(effective_caps(""), None);
     }

@@ -7,16 +7,28 @@ use std::process::Command;
 use nix::libc;
 
 const UNIT: &str = include_str!("../../packaging/systemd/mthp_ext.service");
+/// What comes with the module.
+const DROP_IN: &str = include_str!("../../packaging/systemd/mthp-hook.conf");
+
+fn set_of(text: &'static str) -> Vec<&'static str> {
+    let line = |line: &'static str| line.strip_prefix("CapabilityBoundingSet=");
+    text.lines().find_map(line).unwrap().split(' ').collect()
+}
 
 /// Those of the unit.
 pub fn of_the_unit() -> Vec<&'static str> {
-    let line = |line: &'static str| line.strip_prefix("CapabilityBoundingSet=");
-    UNIT.lines().find_map(line).unwrap().split(' ').collect()
+    set_of(UNIT)
+}
+
+/// Those that the module adds.
+pub fn of_the_drop_in() -> Vec<&'static str> {
+    set_of(DROP_IN)
 }
 
 /// Numbers of linux/capability.h.
 fn number(capability: &str) -> libc::c_ulong {
     match capability {
+        "CAP_SYS_ADMIN" => 21,
         "CAP_SYS_RESOURCE" => 24,
         "CAP_PERFMON" => 38,
         "CAP_BPF" => 39,

@@ -3,6 +3,7 @@
 that follows usage, as senpai and its like set it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from lab.bench.common import SWAPPED_OUT
@@ -103,10 +104,26 @@ print(f"worked {n - half[0]} in {time.process_time() - half[1]:.3f}")
 """
 
 
+def _half(run: Run) -> tuple[float, float] | None:
+    """MiB, and seconds of the processor's time, of the second half."""
+    found = [re.fullmatch(r"worked (\d+) in ([0-9.]+)", line) for line in run.lines("load")]
+    return next(((int(one[1]) * mixed.CHUNK_MIB, float(one[2])) for one in found if one), None)
+
+
 def _worked(run: Run) -> float | None:
     """MiB per second of the processor's time in the second half."""
-    found = [re.fullmatch(r"worked (\d+) in ([0-9.]+)", line) for line in run.lines("load")]
-    return next((int(one[1]) * mixed.CHUNK_MIB / float(one[2]) for one in found if one), None)
+    half = _half(run)
+    return half[0] / half[1] if half and half[1] > 0 else None
+
+
+def _paced(seconds: float) -> Callable[[Run], float | None]:
+    """MiB per second of time in the second half: what its limit lets the job do, asleep over memory.high or not."""
+
+    def of(run: Run) -> float | None:
+        half = _half(run)
+        return half[0] / (seconds / 2) if half else None
+
+    return of
 
 
 def _follows(scale: Scale) -> Case:
@@ -129,6 +146,7 @@ def _follows(scale: Scale) -> Case:
         ),
         software=("python",),
         scores=(Metric("batch", "batch job, MiB per CPU second", "", +1, _worked),),
+        more=(Metric("paced", "batch job, MiB per second", "", +1, _paced(seconds)),),
         # A third of what is cold.
         binds=(Bind(SWAPPED_OUT, cold * 256 / 3),),
         deadline_s=120,

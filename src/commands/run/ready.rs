@@ -9,7 +9,7 @@ use super::planned::{Configured, RunPlan};
 use crate::commands::args::RunArgs;
 use crate::commands::assign::{Assigner, Start};
 use crate::errors::{Error, Result};
-use crate::kernel::carrier::Carrier;
+use crate::kernel::carrier::{By, Carrier};
 use crate::kernel::cgroup::{Cgroup, Names};
 use crate::kernel::named;
 use crate::kernel::process;
@@ -80,9 +80,16 @@ impl Ready {
             });
         }
         root.require_memory()?;
-        if !process::privileged()? {
+        let of_a_module = carrier.by == By::Module;
+        if !process::privileged(of_a_module)? {
+            let what = match of_a_module {
+                true => {
+                    "load and attach a policy with the module, for which it takes CAP_SYS_ADMIN"
+                }
+                false => "load and attach a policy",
+            };
             return Err(Error::NoPrivilege {
-                what: "load and attach a policy".to_owned(),
+                what: what.to_owned(),
             });
         }
         Ok(Ready {

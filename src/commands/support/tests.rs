@@ -158,7 +158,7 @@ fn what_is_different_with_the_module_is_said() {
         out.contains("\ncarrier: module mthp_hook 0.1\n  different: reclaim: not asked about"),
         "{out}"
     );
-    // That of kernels before Linux 7.3 stands there alone.
+    // That of kernels without kfuncs of memory cgroups stands there alone.
     assert_eq!(
         out.matches("  different: ").count(),
         rows_of_the_page().len() - 1
