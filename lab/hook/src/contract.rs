@@ -693,6 +693,15 @@ fn the_hook_goes_with_the_last_link() -> Outcome {
     sleep(OFF);
     require("one keeps it", hooked()?, &"not patched")?;
     drop(second);
+    // While it is about to go.
+    let third = Recorder::at(&group.0)?;
+    sleep(OFF);
+    require(
+        "one that comes meanwhile keeps it",
+        hooked()?,
+        &"not patched",
+    )?;
+    drop(third);
     sleep(OFF);
     require("the last one ends it", !hooked()?, &"patched")?;
     Ok(Done::Passed)
