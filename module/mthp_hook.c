@@ -311,15 +311,17 @@ static int mthp_hook(void)
 {
 	int err = tracepoint_probe_register(mthp_rmdir_tp, mthp_rmdir, NULL);
 
-	if (err)
-		return err;
+	if (err) {
+		pr_warn_ratelimited("cgroup_rmdir cannot be traced (%d)\n", err);
+		return err == -ENOMEM ? err : -EIO;
+	}
 	err = register_ftrace_function(&mthp_ftrace);
 	if (err) {
 		tracepoint_probe_unregister(mthp_rmdir_tp, mthp_rmdir, NULL);
 		pr_warn_ratelimited("%s() cannot be hooked (%d)%s\n", MTHP_FUNCTION, err,
 				    err == -EBUSY ? ": is kernel.ftrace_enabled 0?" : "");
 		/* Others have a meaning of their own for who attaches. */
-		return err == -EBUSY ? err : -EIO;
+		return err == -EBUSY || err == -ENOMEM ? err : -EIO;
 	}
 	__module_get(THIS_MODULE);
 	mthp_hooked = true;

@@ -14,13 +14,13 @@ from typing import Any
 from unittest import mock
 
 from lab import vm
-from lab.bench import execute, readers, run
+from lab.bench import execute, judging, readers, run
 from lab.bench.arms import ARM
 from lab.bench.cell import Cell, digest
 from lab.bench.common import COVER_2M, COVER_64K
 from lab.bench.journal import Journal
 from lab.bench.payload import Payload
-from lab.bench.scenarios import memcached, square, store
+from lab.bench.scenarios import memcached, mixed, square, store
 from lab.bench.spec import MIB
 from lab.errors import Exit, LabError
 from lab.report.stats import ENOUGH, median_interval, pair_interval
@@ -75,6 +75,24 @@ class ReadTest(unittest.TestCase):
         # As much as that was not served by the next reading.
         it.meters["served"][:] = [(t_s, min(count, 97_000)) for t_s, count in it.meters["served"]]
         self.assertAlmostEqual(readers.counted_rate(it, "served", 0.0, 2.0) or 0, 48_500)
+
+    def test_a_job_that_sleeps_over_its_limit_is_judged_by_time_too(self) -> None:
+        case = CI["tree/follows"]
+        it = one(case, "never")
+        [score], [paced] = case.scores, case.more
+        mib = mixed.CHUNK_MIB
+        for said, worked, pace in (
+            ("worked 100 in 4.000 of 8.000", 25.0 * mib, 12.5 * mib),
+            ("worked 1 in 0.040 of 9.500", 25.0 * mib, mib / 9.5),
+            # One piece has slept the half away.
+            ("worked 0 in 0.000 of 8.100", 0.0, 0.0),
+        ):
+            it.output["load"] = [(16.0, said)]
+            self.assertAlmostEqual(score.of(it) or 0, worked)
+            self.assertAlmostEqual(paced.of(it) or 0, pace)
+        it.output["load"].clear()
+        self.assertEqual((score.of(it), paced.of(it)), (None, None))
+        self.assertEqual(judging.floors(case), [("paced", ">= 0.95")])
 
     def test_the_client_of_zipfs_law(self) -> None:
         case = CI["zipf/high"]

@@ -49,9 +49,9 @@ fn bit(cap: u32) -> u64 {
 
 fn enough(caps: u64, of_a_module: bool) -> bool {
     let has = |cap: u32| caps & bit(cap) != 0;
-    // The two BPF capabilities were split off CAP_SYS_ADMIN, which still covers them, and alone
-    // may read the types that a module brings (BPF_BTF_GET_NEXT_ID); without CAP_SYS_RESOURCE a
-    // PSI trigger must have a 2 s window.
+    // The two BPF capabilities were split off CAP_SYS_ADMIN, which still covers them. To look up
+    // a module's types by their id (BPF_BTF_GET_NEXT_ID) takes that one. Without CAP_SYS_RESOURCE
+    // a PSI trigger must have a 2 s window.
     let loads = !of_a_module && has(CAP_BPF) && has(CAP_PERFMON);
     has(CAP_SYS_RESOURCE) && (has(CAP_SYS_ADMIN) || loads)
 }

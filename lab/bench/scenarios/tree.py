@@ -3,7 +3,6 @@
 that follows usage, as senpai and its like set it."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 from lab.bench.common import SWAPPED_OUT
@@ -82,7 +81,8 @@ while True:
 """
 
 # The pieces of the batch job of `mixed` beside a heap that nobody uses any more, for a fixed time: by work done, the
-# faster setting would be squeezed less. Reports the pieces and the processor time of the second half.
+# faster setting would be squeezed less. Reports the pieces, the processor time and the time of the second half: from
+# the first piece that begins in it to the end of the last, or to where one piece has slept it away.
 _WORK = """
 import posix, time
 noise = posix.urandom(1 << 20)
@@ -96,34 +96,32 @@ begin = time.monotonic()
 half = None
 while time.monotonic() - begin < {seconds}:
     if half is None and time.monotonic() - begin > {seconds} / 2:
-        half = n, time.process_time()
+        half = n, time.process_time(), time.monotonic()
     alive[n % 8] = bytes([n % 251 + 1]) * ({chunk} << 20)
     sum(alive[n % 8][::4096])
     n += 1
-print(f"worked {n - half[0]} in {time.process_time() - half[1]:.3f}")
+end = time.monotonic()
+first, used, since = half or (n, time.process_time(), begin + {seconds} / 2)
+print(f"worked {n - first} in {time.process_time() - used:.3f} of {end - since:.3f}")
 """
 
 
-def _half(run: Run) -> tuple[float, float] | None:
-    """MiB, and seconds of the processor's time, of the second half."""
-    found = [re.fullmatch(r"worked (\d+) in ([0-9.]+)", line) for line in run.lines("load")]
-    return next(((int(one[1]) * mixed.CHUNK_MIB, float(one[2])) for one in found if one), None)
+def _half(run: Run) -> tuple[float, float, float] | None:
+    """MiB, seconds of the processor's time, and seconds, of the second half."""
+    found = [re.fullmatch(r"worked (\d+) in ([0-9.]+) of ([0-9.]+)", line) for line in run.lines("load")]
+    return next(((int(one[1]) * mixed.CHUNK_MIB, float(one[2]), float(one[3])) for one in found if one), None)
 
 
 def _worked(run: Run) -> float | None:
-    """MiB per second of the processor's time in the second half."""
+    """MiB per second of the processor's time in the second half; 0 if it slept."""
     half = _half(run)
-    return half[0] / half[1] if half and half[1] > 0 else None
+    return half[0] / half[1] if half and half[1] > 0 else half and 0.0
 
 
-def _paced(seconds: float) -> Callable[[Run], float | None]:
+def _paced(run: Run) -> float | None:
     """MiB per second of time in the second half: what its limit lets the job do, asleep over memory.high or not."""
-
-    def of(run: Run) -> float | None:
-        half = _half(run)
-        return half[0] / (seconds / 2) if half else None
-
-    return of
+    half = _half(run)
+    return half[0] / half[2] if half and half[2] > 0 else None
 
 
 def _follows(scale: Scale) -> Case:
@@ -146,7 +144,7 @@ def _follows(scale: Scale) -> Case:
         ),
         software=("python",),
         scores=(Metric("batch", "batch job, MiB per CPU second", "", +1, _worked),),
-        more=(Metric("paced", "batch job, MiB per second", "", +1, _paced(seconds)),),
+        more=(Metric("paced", "batch job, MiB per second", "", +1, _paced),),
         # A third of what is cold.
         binds=(Bind(SWAPPED_OUT, cold * 256 / 3),),
         deadline_s=120,
