@@ -115,7 +115,9 @@ def _half(run: Run) -> tuple[float, float, float] | None:
 def _worked(run: Run) -> float | None:
     """MiB per second of the processor's time in the second half; 0 if it slept."""
     half = _half(run)
-    return half[0] / half[1] if half and half[1] > 0 else half and 0.0
+    if half is None:
+        return None
+    return half[0] / half[1] if half[1] > 0 else 0.0
 
 
 def _paced(run: Run) -> float | None:
