@@ -89,7 +89,7 @@ __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp __arg_tru
 	place.t = mthp_profile_above(cgrp);
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;
-	if (mthp_is_stale() && mthp_has(place.t, MTHP_RULE(PRESSURE)))
+	if (mthp_passes_all(place.t))
 		return orders;
 	return mthp_allow(orders, mthp_decide(&f, place.t, mthp_walk_for_request, &place).orders);
 }
@@ -142,7 +142,7 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	size = mthp_size(orders);
 	if (orders & ~d.orders) {
 		/* Asked here, it costs those nothing that get what they want. */
-		if (mthp_is_stale() && mthp_has(t, MTHP_RULE(PRESSURE))) {
+		if (mthp_passes_all(t)) {
 			mthp_add(&state->allowed[reason][size], 1);
 			return orders;
 		}

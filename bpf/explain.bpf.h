@@ -38,17 +38,6 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 	return 0;
 }
 
-/* Does @cgrp get all it asks for, as pressure is a rule of its and nobody scans any more? */
-static __always_inline int mthp_passes_all(struct cgroup *cgrp, struct mthp_cgroup *state)
-{
-	const struct mthp_tunables *t;
-
-	if (!mthp_is_stale())
-		return 0;
-	t = state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp);
-	return mthp_has(t, MTHP_RULE(PRESSURE));
-}
-
 SEC("syscall")
 int mthp_explain(struct mthp_explained *e)
 {
@@ -68,7 +57,7 @@ int mthp_explain(struct mthp_explained *e)
 	for (reason = BPF_MTHP_FAULT; state && reason < MTHP_NR_REASONS; reason++)
 		if (e->now.decided[reason].orders == state->reported[reason])
 			e->since_ns[reason] = state->changed_ns[reason] ?: state->met_ns;
-	if (mthp_passes_all(cgrp, state))
+	if (mthp_passes_all(state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp)))
 		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			e->now.decided[reason].orders = MTHP_ALL_ORDERS;
 			e->now.decided[reason].rule = MTHP_NONE;
