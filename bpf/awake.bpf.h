@@ -90,18 +90,4 @@ __noinline int mthp_wake(struct cgroup *cgrp __arg_trusted)
 	return 0;
 }
 
-/* It asks after a rest: memory that has gone since is no memory any more. */
-static __always_inline void mthp_shrink(struct mthp_cgroup *state, __u64 usage)
-{
-	__u64 bytes = usage << mthp_load()->page_shift;
-
-	if (usage >= state->usage_pages)
-		return;
-	state->usage_pages = usage;
-	if (state->memory_bytes > bytes)
-		state->memory_bytes = bytes;
-	if (state->now_bytes > bytes)
-		state->now_bytes = bytes;
-}
-
 #endif /* MTHP_AWAKE_BPF_H */

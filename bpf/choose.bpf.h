@@ -32,10 +32,8 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 
 	if (reason < MTHP_NR_REASONS)
 		state->due[reason] = t->sample_mask;
-	if (mthp_is_asleep(state)) {
+	if (mthp_is_asleep(state))
 		mthp_wake(cgrp);
-		mthp_shrink(state, mthp_usage(cgrp));
-	}
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		state->unlimited = mthp_no_limit(cgrp);
 	state->machine_bytes = mthp_machine_now(cgrp, t);
@@ -46,7 +44,7 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		mthp_sample_process(&process);
 	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
-	if (!mthp_has(t, MTHP_RULE(SMALL)) || state->memory_bytes >= t->min_memory)
+	if (!mthp_has(t, MTHP_RULE(SMALL)))
 		return 0;
 	usage = mthp_usage(cgrp);
 	bytes = mthp_memory_now(state, usage, t);
@@ -55,7 +53,8 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	 * grow with it, and the cgroup would stay small until the next scan.  Not what the
 	 * process had elsewhere: that is not charged here.
 	 */
-	if (process.present <= usage && process.present << mthp_common(t)->page_shift > bytes) {
+	if (bytes < t->min_memory && process.present <= usage &&
+	    process.present << mthp_common(t)->page_shift > bytes) {
 		bytes = process.present << mthp_common(t)->page_shift;
 		state->memory_bytes = bytes;
 		state->usage_pages = usage;

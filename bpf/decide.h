@@ -77,16 +77,18 @@ static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct 
 }
 
 /*
- * How large is it?  What was charged since the last sample may be anon or shmem: count it
+ * How large is it?  What was charged since the last scan may be anon or shmem: count it
  * as such, or a program that starts and fills its heap would stay small for up to a
- * window.
+ * window.  What is not charged any more is not its memory, either.
  */
 static __always_inline __u64 mthp_memory_now(const struct mthp_cgroup *state, __u64 usage,
 					     const struct mthp_tunables *t)
 {
-	__u64 since = usage > state->usage_pages ? usage - state->usage_pages : 0;
+	__u64 was = state->usage_pages, bytes = usage << mthp_common(t)->page_shift;
 
-	return state->memory_bytes + (since << mthp_common(t)->page_shift);
+	if (usage < was)
+		return state->memory_bytes < bytes ? state->memory_bytes : bytes;
+	return state->memory_bytes + ((usage - was) << mthp_common(t)->page_shift);
 }
 
 /*

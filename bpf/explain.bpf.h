@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What would be decided for a cgroup by a request that samples now, and why: asked by
- * `mthp_ext status`, of the very programs that decide.  Changes nothing.
+ * `mthp_ext status`, of the very programs that decide.  Changes nothing.  Only what a process
+ * has, and page cache that came or went, is as of the last sample.
  */
 #ifndef MTHP_EXPLAIN_BPF_H
 #define MTHP_EXPLAIN_BPF_H
@@ -22,7 +23,7 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 		return 0;
 	t = state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp);
 	place = (struct mthp_place){ cgrp, state, t };
-	/* What the next sample would find: an old room beside a fresh limit would be neither. */
+	/* An old room beside a fresh limit would be neither. */
 	if (state) {
 		mthp_kept_facts(&f, state);
 		f.room_bytes = mthp_machine_now(cgrp, t);
@@ -36,6 +37,12 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 	mthp_decide_each(r->decided, &f, t);
 	mthp_describe_facts(r, &f, cgrp, state, t);
 	return 0;
+}
+
+/* Nobody looks at a rule. */
+static __always_inline void mthp_pass(struct mthp_decision *d)
+{
+	*d = (struct mthp_decision){ .orders = MTHP_ALL_ORDERS, .rule = MTHP_NONE };
 }
 
 SEC("syscall")
@@ -57,10 +64,12 @@ int mthp_explain(struct mthp_explained *e)
 	for (reason = BPF_MTHP_FAULT; state && reason < MTHP_NR_REASONS; reason++)
 		if (e->now.decided[reason].orders == state->reported[reason])
 			e->since_ns[reason] = state->changed_ns[reason] ?: state->met_ns;
+	/* Of a cgroup not seen yet all stays, where reclaim asks. */
+	if (!state)
+		mthp_pass(&e->now.decided[BPF_MTHP_RECLAIM]);
 	if (mthp_passes_all(state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp)))
 		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
-			e->now.decided[reason].orders = MTHP_ALL_ORDERS;
-			e->now.decided[reason].rule = MTHP_NONE;
+			mthp_pass(&e->now.decided[reason]);
 			e->since_ns[reason] = mthp_stale_since();
 		}
 	if (state) {

@@ -228,7 +228,7 @@ static void small_means_base_pages_where_zeroes_may_fill_up(void)
 	check_wasters(f);
 }
 
-/* What was charged since may be anon; what went since was perhaps not. */
+/* What was charged since may be anon; what went since was perhaps not, but what is left bounds it. */
 static void growth_since_the_scan_counts_as_memory(void)
 {
 	struct mthp_cgroup state = { .memory_bytes = 3 * MIB, .usage_pages = 1000 };
@@ -236,7 +236,8 @@ static void growth_since_the_scan_counts_as_memory(void)
 
 	CHECK(mthp_memory_now(&state, 1000, &t) == 3 * MIB, "as of the scan");
 	CHECK(mthp_memory_now(&state, 1256, &t) == 4 * MIB, "and 256 pages");
-	CHECK(mthp_memory_now(&state, 0, &t) == 3 * MIB, "less is charged");
+	CHECK(mthp_memory_now(&state, 900, &t) == 3 * MIB, "less is charged, and holds it all");
+	CHECK(mthp_memory_now(&state, 512, &t) == 2 * MIB, "less than it had");
 	t.page_shift = 16;
 	CHECK(mthp_memory_now(&state, 1016, &t) == 4 * MIB, "of 64 KiB");
 }

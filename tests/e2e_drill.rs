@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::ext::{Ext, attached, command, keep_one, left_by_detach, run_on, status};
-use common::inject::{self, Call, Case, Ended};
+use common::inject::{self, Call, Case, Ended, SCANS};
 use common::own::OwnFile;
 use common::scrape::{missing, scrape};
 use common::settings::{apply, booted, left_by_apply, left_by_undo, values};
@@ -82,13 +82,13 @@ fn a_privileged_call_that_is_refused_is_said() {
         serves.then(|| missing(&ended.answer, &[&group])).flatten()
     };
     refuse(&[
-        run("run", &["--policy", "reactive"]),
+        run("run", SCANS),
         configured,
         Case {
             lost: &kept,
             ..run(
                 "run --on-exit keep",
-                &["--policy", "reactive", "--on-exit", "keep"],
+                &[SCANS, &["--on-exit", "keep"]].concat(),
             )
         },
         Case {

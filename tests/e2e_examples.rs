@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use common::worker::{MADV_HUGEPAGE, Worker, mostly_huge};
-use common::{Group, MIB, Setting, eventually, max_ptes_none, world};
+use common::{Group, MIB, Setting, Swap, eventually, keyed, max_ptes_none, world};
 
 /// A running loader.  Dropped: killed.
 struct Example {
@@ -144,6 +144,33 @@ fn small_sees_stall() {
     waits.touch_start(64 * MIB);
     eventually("it stalls", || group.full_stall_us() > 500_000);
     eventually("huge pages end", || huge_at_once(&group) == 0);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn small_takes_back_what_stalls() {
+    world();
+    let _swap = Swap::on();
+    let group = Group::new("late");
+    let mut worker = Worker::new(&group);
+    worker.fill(96 * MIB);
+    mostly_huge(&mut worker, 96 * MIB);
+    let splits = || keyed(&group.get("memory.stat"), "thp_bpf_split");
+    let take = |worker: &mut Worker| {
+        group.reclaim(8 * MIB);
+        assert!(worker.touch_sparsely(16384), "it was killed");
+    };
+    let calm = Example::run(&group, &["small", "-w", "200", "-t", "200"]);
+    take(&mut worker);
+    assert_eq!(splits(), 0, "nobody stalls for all of a window");
+    drop(calm);
+    // Any stall is too much, and who is over its limit stalls.
+    group.set("memory.high", "80M");
+    let _example = Example::run(&group, &["small", "-w", "200", "-t", "1"]);
+    eventually("what is in use is split", || {
+        take(&mut worker);
+        splits() > 0
+    });
 }
 
 /// Bytes in huge pages after the first page of 2 MiB was touched.

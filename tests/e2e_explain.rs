@@ -12,9 +12,10 @@ mod common;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use common::ext::{Ext, K64, command, fails, output, status};
-use common::worker::Worker;
+use common::worker::{MADV_DONTNEED, Worker};
 use common::{Group, MIB, eventually, world};
 use serde_json::Value;
 
@@ -65,6 +66,44 @@ fn since(group: &Group) -> (Option<u64>, Value) {
     let answer = explain(&group.name());
     let fault = &answer["policies"][0]["decides"]["decisions"]["fault"];
     (fault["since_ms"].as_u64(), fault["rule"].clone())
+}
+
+/// Which rule narrows what is decided for `reason`; null: none.
+fn rule(group: &Group, reason: &str) -> Value {
+    let answer = explain(&group.name());
+    answer["policies"][0]["decides"]["decisions"][reason]["rule"].clone()
+}
+
+/// No scan looks at a cgroup at rest; what it gave back then is not its memory for the answer, nor
+/// for the fault that comes.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_was_given_back_at_rest_is_gone() {
+    world();
+    let group = Group::new("shrunk");
+    let small = ["--window", "100ms", "--min-memory", "32M"];
+    let _ext = Ext::run(&group, &[&small[..], &["--limit-share", "0"]].concat());
+    let mut worker = Worker::new(&group);
+    worker.fill(64 * MIB);
+    eventually("it is large", || rule(&group, "fault") != "small");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(worker.advise(MADV_DONTNEED), 0);
+    assert_eq!(rule(&group, "fault"), "small");
+    worker.fill(2 * MIB);
+    assert_eq!(worker.huge(), 0);
+}
+
+/// Reclaim has nothing split of a cgroup that nobody has met yet.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_cgroup_not_met_yet_keeps_what_it_has() {
+    world();
+    let group = Group::new("unmet");
+    let _ext = Ext::run(&group, &["--policy", "headroom"]);
+    let child = group.child("child");
+    child.set("memory.max", "2M");
+    assert_eq!(rule(&child, "fault"), "room");
+    assert_eq!(rule(&child, "reclaim"), Value::Null);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Mutex;
 
 use common::ext::{Ext, attached, command, keep_one, left_by_detach, output, run_on, status};
-use common::inject::{self, Call, Case, EVENTS, Ended, SOCKET};
+use common::inject::{self, Call, Case, EVENTS, Ended, SCANS, SOCKET};
 use common::own::OwnFile;
 use common::scrape::{missing, scrape};
 use common::settings::{apply, booted, each_size, left_by_apply, left_by_undo, values};
@@ -337,7 +337,7 @@ fn before_a_policy_is_in_force() {
         &own,
         0,
         &[
-            Case::new(&["run", "--root", root, "--policy", "reactive"]),
+            Case::new(&[&["run", "--root", root], SCANS].concat()),
             Case {
                 name: "run --config",
                 ..Case::new(&config)

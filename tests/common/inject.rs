@@ -23,8 +23,11 @@ use super::terminal;
 const WAITS: u32 = 100;
 
 /// So long it waits for an event, in ms, and no longer: a policy without scans has none to wait for.
-/// Longer than a window, so that one with scans has scanned.
-const LONGEST_MS: u64 = 3000;
+/// Longer than the usual window, so that one with scans has scanned.
+const LONGEST_MS: u64 = 1200;
+
+/// A policy that scans, and soon.
+pub const SCANS: &[&str] = &["--policy", "reactive", "--window", "100ms"];
 
 /// What [`Call::reads`] calls a socket: they have no names.
 pub const SOCKET: &str = "a socket";

@@ -36,6 +36,7 @@ enum Order {
 }
 
 /// `madvise` values the libc crate may not have.
+pub const MADV_DONTNEED: u64 = 4;
 pub const MADV_FREE: u64 = 8;
 pub const MADV_HUGEPAGE: u64 = 14;
 pub const MADV_PAGEOUT: u64 = 21;
@@ -339,7 +340,7 @@ impl Region {
                     unsafe { std::ptr::write_volatile((self.start + page) as *mut u8, 1) };
                 }
             }
-            if self.advise(libc::MADV_DONTNEED as u64) != 0 {
+            if self.advise(MADV_DONTNEED) != 0 {
                 return 1;
             }
         }
