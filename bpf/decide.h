@@ -280,6 +280,41 @@ static __always_inline int mthp_small(const struct mthp_facts *f,
 	       !mthp_wanted(f, t);
 }
 
+/* What a process' page tables are for. */
+struct mthp_tables {
+	__u64 bytes;		/* of all of them */
+	__s64 data;		/* pages that are private and writable, stacks of threads included */
+	__s64 mapped;		/* pages of files and of shared memory in them; counts that lag may say less than none */
+	__s64 threads;		/* beside the first */
+	__u64 stack_bytes;	/* RLIMIT_STACK, which is what glibc maps for each of these */
+};
+
+/*
+ * Tables without a place for the heap: upper levels, the first stack, the program, its loader, its
+ * libraries, the vdso.  Of programs of Debian 12, on x86-64; each is one table whatever its size.
+ */
+#define MTHP_OTHER_TABLES	10
+
+/* What glibc maps for a thread where RLIMIT_STACK is unlimited, on x86. */
+#define MTHP_USUAL_STACK	(2ULL << 20)
+
+/*
+ * Places for pages of the heap in the tables of a process.  A thread's stack has a table, of which
+ * it fills little, and never asks for a large folio: it is mapped without.
+ * What is private and writable bounds those of anonymous memory.
+ */
+static __always_inline __u64 mthp_spanned(const struct mthp_tables *tables, __u32 page_shift)
+{
+	/* Beyond a terabyte it is as good as unlimited, and the product has room. */
+	__s64 stack = (tables->stack_bytes >> 40 ? MTHP_USUAL_STACK : tables->stack_bytes) >> page_shift;
+	__s64 places = (__s64)(tables->bytes / sizeof(__u64)) - tables->mapped -
+		       ((MTHP_OTHER_TABLES + tables->threads) << (page_shift - 3));
+	__s64 private = tables->data - tables->threads * stack;
+	__s64 spanned = mthp_min(places, private);
+
+	return spanned > 0 ? spanned : 0;
+}
+
 /*
  * Would large folios waste too much of a process' memory?  @spanned pages are what
  * it would have if all of its page tables were full, @present what it has.  Half of
