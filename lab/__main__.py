@@ -432,7 +432,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         metavar="TEST",
-        help="contract, refused, cost, stress, or an end-to-end test program; without: all for the module",
+        help="contract, refused, signed, cost, stress, or an end-to-end test program; without: all for the module",
     )
     one.add_argument("--mutants", nargs="*", metavar="NAME", help="break the module instead; without names: each rule")
     one.add_argument(

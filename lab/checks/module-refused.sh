@@ -26,6 +26,16 @@ support() { # CODE CARRIER: what mthp_ext says of this kernel
 	$M support >$LOG 2>&1; code=$?
 	cat $LOG; [ $code = "$1" ] && grep -qx "carrier: $2" $LOG
 }
+cause() { # CAUSE REMEDY: why there is no carrier, and what to do; patterns
+	$M support >$LOG 2>&1
+	cat $LOG; grep -E "^  cause: .*$1" $LOG && grep -E "^  remedy: .*$2" $LOG && $M run 2>&1 | grep -E "hook: .*$1.* To mend that, .*$2"
+}
+types() { # of the kernel: there are none
+	mount -t tmpfs none /sys/kernel/btf
+	$M support >$LOG 2>&1; code=$?
+	umount /sys/kernel/btf
+	cat $LOG; [ $code = 11 ] && grep "^  remedy: boot a kernel with CONFIG_DEBUG_INFO_BTF=y" $LOG && ! grep -q mthp-ext-dkms $LOG
+}
 nothing() { # runs, attaches or is patched
 	$M run >$LOG 2>&1; code=$?
 	cat $LOG; [ $code = 5 ] && ! grep -q thp_vma_allowable_orders /sys/kernel/tracing/enabled_functions
@@ -39,9 +49,18 @@ designed() { # reclaim alone is not asked about: nothing is missing
 said() { dmesg | grep "$1"; }
 
 is "without the module there is no carrier" support 5 none
+is "... and it says that it is not installed" cause "mthp_hook is not installed" mthp-ext-dkms
+DKMS=/var/lib/dkms/mthp-hook DEP=/lib/modules/$(uname -r)/modules.dep
+mkdir -p $DKMS "${DEP%/*}"
+is "a module that DKMS has not built is told from that" cause "DKMS has built no module" "headers of this kernel"
+echo updates/dkms/mthp_hook.ko.xz: >"$DEP"
+is "... and one that is not loaded" cause "installed, and not loaded" "run .modprobe mthp_hook"
+rm -r $DKMS "$DEP"
+is "a kernel without types is said to be one" types
 is "types of another kernel are refused" refused "$D/other/mthp_hook.ko" \
 	'mthp_hook: .*type information is missing, or of another kernel build|failed to validate module \[mthp_hook\] BTF'
 is "... and mthp_ext says that there is no carrier" support 5 none
+is "... with what the kernel's log says of it" cause "was refused; the kernel.s log says .*mthp_hook.*(BTF|another kernel build)" "look the message up"
 is "... and attaches nothing" nothing
 is "a module without types is refused" refused "$D/without/mthp_hook.ko" \
 	'mthp_hook: .*type information is missing, or of another kernel build'
@@ -50,6 +69,7 @@ is "... and nothing is attached" nothing
 insmod "$D/namesake/mthp_hook.ko"
 is "another module of the name keeps this one out" refused "$D/usual/mthp_hook.ko" 'File exists'
 is "... and is no carrier" support 5 none
+is "... and mthp_ext says which it is" cause "another module is loaded by the name" "rmmod mthp_hook"
 is "... and nothing is attached" nothing
 unload
 
@@ -82,6 +102,7 @@ mount -t securityfs none /sys/kernel/security 2>/dev/null
 echo integrity >/sys/kernel/security/lockdown
 is "a locked down kernel refuses it" refused "$D/usual/mthp_hook.ko" 'Lockdown: insmod: unsigned module loading is restricted'
 is "... and mthp_ext says that there is no carrier" support 5 none
+is "... because of signatures" cause "locked down, as by secure boot" "mokutil --import"
 echo Y >/sys/module/module/parameters/sig_enforce
 is "a kernel that wants signatures refuses it" refused "$D/usual/mthp_hook.ko" 'Loading of unsigned module is rejected'
 is "... and nothing is attached" nothing

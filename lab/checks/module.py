@@ -15,8 +15,8 @@ from lab.paths import REPO
 from lab.vm import Mode
 
 KERNELS = ("6.12", "newest")
-CONTRACT, REFUSED, COST, STRESS = "contract", "refused", "cost", "stress"
-TESTS = (CONTRACT, REFUSED, "e2e_masks", "e2e_lifetime", "e2e_keep", COST, STRESS)
+CONTRACT, REFUSED, SIGNED, COST, STRESS = "contract", "refused", "signed", "cost", "stress"
+TESTS = (CONTRACT, REFUSED, SIGNED, "e2e_masks", "e2e_lifetime", "e2e_keep", COST, STRESS)
 """What runs on each kernel: the contract of the hook, what is refused, end-to-end tests, cost, and policies that come
 and go (lab/checks/module.sh)."""
 _ROUNDS = 12
@@ -97,6 +97,7 @@ def _report(suite: Suite) -> bool:
 _OWN: Mapping[str, Callable[[Stock, Path], Suite]] = {
     CONTRACT: moduleguest.contract,
     REFUSED: modulerefused.in_guest,
+    SIGNED: modulerefused.unsigned,
     COST: modulecost.run,
     STRESS: _stress,
 }

@@ -54,10 +54,13 @@ def contract(kernel: Stock, module: Path) -> Suite:
     return guest.judge(f"module/contract-{kernel.name}", outcome, tap.parse)
 
 
-def script(kernel: Stock, name: str, path: Path, words: Sequence[str], files: Mapping[str, Path]) -> Suite:
-    """A script that prints TAP; it loads what it wants to itself. Its first argument is mthp_ext."""
+def script(
+    kernel: Stock, name: str, path: Path, words: Sequence[str], files: Mapping[str, Path], append: str = ""
+) -> Suite:
+    """A script that prints TAP; it loads what it wants to itself. Its first argument is mthp_ext. `append`: to the
+    kernel's command line."""
     binary = programs.mthp_ext()
     inside = f"/{path.name}"
     guests = bare(kernel, name, ["/bin/sh", inside, str(binary), *words], binary)
-    outcome = vm.run(replace(guests, files={inside: path, **files}))
+    outcome = vm.run(replace(guests, files={inside: path, **files}, append=f"{guests.append} {append}".strip()))
     return guest.judge(f"module/{name}-{kernel.name}", outcome, tap.parse)

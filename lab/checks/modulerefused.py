@@ -64,6 +64,13 @@ def in_guest(kernel: Stock, module: Path) -> Suite:
     return moduleguest.script(kernel, "refused", path, [_DIRECTORY], files)
 
 
+def unsigned(kernel: Stock, module: Path) -> Suite:
+    """lab/checks/module-signed.sh: what a kernel says that wants signatures, as under secure boot."""
+    inside = f"{_DIRECTORY}/{module.name}"
+    path = REPO / "lab" / "checks" / "module-signed.sh"
+    return moduleguest.script(kernel, "signed", path, [inside], {inside: module}, "module.sig_enforce=1")
+
+
 def types_of(elf: Path) -> bytes:
     """The section .BTF of a kernel."""
     _OUT.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::errors::{Error, Result};
 use crate::kernel::abilities::{Abilities, Hook};
+use crate::kernel::absent::Absent;
 use crate::kernel::carrier::{By, Carrier};
 use crate::kernel::cgroup::{self, Cgroup};
 use crate::kernel::lacks::{self, Described, Lack};
@@ -37,6 +38,8 @@ pub struct Facts {
     pub carrier: String,
     /// It is the module, which differs in some things.
     pub module: bool,
+    /// Why nobody does, on a kernel without the hook.
+    pub absent: Option<Absent>,
     /// What the BTF shows.
     pub abilities: Abilities,
     /// The memory controller is on cgroup v2.
@@ -67,6 +70,10 @@ impl Facts {
                 None if btf.is_err() => "unknown".to_owned(),
                 None => "none".to_owned(),
             },
+            absent: match &carrier {
+                Some(carrier) if carrier.abilities.hook == Hook::None => Some(Absent::here()),
+                _ => None,
+            },
             btf,
             module,
             abilities: carrier.map(|c| c.abilities).unwrap_or_default(),
@@ -93,10 +100,11 @@ impl Facts {
 
     /// What brings what the carrier lacks.
     fn remedy(&self) -> &'static str {
-        match self.abilities.hook {
+        match &self.absent {
+            _ if self.btf == Ok(false) => TYPES,
             _ if self.module => MODULE,
-            Hook::None => KERNEL,
-            Hook::Foreign | Hook::Known => SERIES,
+            Some(absent) => absent.remedy(),
+            None => SERIES,
         }
     }
 
@@ -115,9 +123,9 @@ fn known(found: std::result::Result<(), &Error>) -> Known {
     }
 }
 
-/// A kernel with all of the series.
-const KERNEL: &str = "install a kernel with the mthp_ext series of this version (docs/install.md), \
-     or load the module for stock kernels (docs/carriers.md); to try mthp_ext without either, run `make demo`";
+/// Neither carrier can do without.
+const TYPES: &str = "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, as those of distributions have it; \
+     where /sys is not mounted, run `mount -t sysfs none /sys`";
 
 /// Where no build of the module helps: a kernel that has some of the series, or that it does not
 /// know.
@@ -240,7 +248,7 @@ const FEATURES: &[Feature] = &[
         has: |f| f.psi.clone(),
     },
     Feature {
-        name: "privilege",
+        name: PRIVILEGE,
         what: "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN, which the module takes), and CAP_SYS_RESOURCE",
         from: "root, or a file or service with these capabilities",
         remedy: Some("run mthp_ext as root"),
@@ -248,6 +256,13 @@ const FEATURES: &[Feature] = &[
         has: |f| f.privileged.clone(),
     },
 ];
+
+/// The row of rights.
+const PRIVILEGE: &str = "privilege";
+
+/// The module takes more of them.
+const OF_THE_MODULE: &str = "run mthp_ext as root; a service needs CAP_SYS_ADMIN, which mthp-hook.conf gives it \
+     (docs/carriers.md)";
 
 /// What only policies with a scan need.
 const OF_SCANS: [&str; 3] = ["psi-kfuncs", "memcg-kfuncs", "psi"];
@@ -285,6 +300,8 @@ pub struct Report {
     kernel: String,
     /// Who carries the hook: `kernel`, `module NAME VERSION`, `none`, or `unknown`.
     carrier: String,
+    /// Why there is none, in words.
+    cause: Option<String>,
     /// What is different with this carrier.
     differences: Vec<Described>,
     /// transparent_hugepage/enabled.
@@ -322,6 +339,7 @@ pub fn judge(facts: &Facts) -> Report {
                 from: f.from,
                 remedy: match f.remedy {
                     _ if by_design => BY_DESIGN,
+                    _ if facts.module && f.name == PRIVILEGE => OF_THE_MODULE,
                     Some(remedy) => remedy,
                     // It is the kernel that the module does not know.
                     None if facts.module && f.name == lacks::REASONS => SERIES,
@@ -355,6 +373,7 @@ pub fn judge(facts: &Facts) -> Report {
         },
         kernel: facts.release.clone(),
         carrier: facts.carrier.clone(),
+        cause: facts.absent.as_ref().map(Absent::cause),
         differences: of_carrier
             .iter()
             .filter(|lack| facts.module && lack.of_module)
@@ -370,6 +389,9 @@ pub fn judge(facts: &Facts) -> Report {
 fn text(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "kernel {}; {}", report.kernel, report.setting)?;
     writeln!(out, "carrier: {}", report.carrier)?;
+    if let Some(cause) = &report.cause {
+        writeln!(out, "  cause: {cause}")?;
+    }
     for one in &report.differences {
         writeln!(out, "  different: {one}")?;
     }

@@ -20,6 +20,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 
 use super::abilities::{Abilities, Hook, VALUE_TYPE, cgroup_member, choose};
+use super::absent::Absent;
 use super::btf::{Kind, Types};
 use super::cgroup::{self, Cgroup};
 use super::links::LinkInfo;
@@ -127,7 +128,7 @@ impl Carrier {
     pub fn require_hook(&self) -> Result<()> {
         match self.abilities.hook {
             Hook::Known => Ok(()),
-            Hook::None => Err(Error::NoHook { release: release() }),
+            Hook::None => Err(no_hook()),
             Hook::Foreign => Err(Error::ForeignHook { release: release() }),
         }
     }
@@ -143,14 +144,14 @@ impl Carrier {
     /// Those of [`Self::require_hook`].
     pub fn program_offset(&self) -> Result<usize> {
         self.require_hook()?;
-        let place = choose(&self.btf).ok_or_else(|| Error::NoHook { release: release() })?;
+        let place = choose(&self.btf).ok_or_else(no_hook)?;
         Ok(place.0)
     }
 
     /// Type id of the value of a struct_ops map with this hook's ops.
     fn value_type_id(&self) -> Result<u32> {
         let value = self.btf.find(Kind::Struct, VALUE_TYPE);
-        let value = value.ok_or_else(|| Error::NoHook { release: release() })?;
+        let value = value.ok_or_else(no_hook)?;
         Ok(value.id)
     }
 
@@ -176,7 +177,7 @@ impl Carrier {
         root: &Cgroup,
     ) -> Result<libbpf_rs::Result<()>> {
         let mut value = vec![0; ops.value_size() as usize];
-        let short = || Error::NoHook { release: release() };
+        let short = no_hook;
         let at = self.program_offset()?;
         // A descriptor is as long as the pointer that the kernel puts there.
         let fd = u64::try_from(program.as_raw_fd()).unwrap_or_default();
@@ -331,6 +332,16 @@ fn btf_is(id: u32, module: &str) -> bool {
         libbpf_sys::bpf_obj_get_info_by_fd(fd.as_raw_fd(), (&raw mut info).cast(), &raw mut len)
     };
     ret == 0 && name.split(|&b| b == 0).next() == Some(module.as_bytes())
+}
+
+/// Nobody carries the hook.
+fn no_hook() -> Error {
+    let absent = Absent::here();
+    Error::NoHook {
+        release: release(),
+        cause: absent.cause(),
+        remedy: absent.remedy(),
+    }
 }
 
 /// The kernel has none that this program knows, or what there is cannot be read.

@@ -2,6 +2,7 @@
 //! What is asked of the kernel: BPF objects and links, cgroups, PSI, THP settings.
 
 pub mod abilities;
+pub mod absent;
 pub mod assign;
 pub mod attached;
 pub mod btf;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use super::*;
+use crate::kernel::absent::Enforced;
 
 fn full() -> Facts {
     Facts {
@@ -9,6 +10,7 @@ fn full() -> Facts {
         btf: Ok(true),
         carrier: "kernel".to_owned(),
         module: false,
+        absent: None,
         abilities: lacks::everything(),
         memory: Ok(true),
         psi: Ok(true),
@@ -290,10 +292,7 @@ fn with_a_foreign_hook_no_policy_can_run() {
 
 #[test]
 fn a_stock_kernel_gets_one_remedy_for_all_of_it() {
-    let out = shown(&Facts {
-        abilities: Abilities::default(),
-        ..full()
-    });
+    let out = shown(&without(Absent::NotInstalled));
     assert!(
         out.contains(
             "missing: hook, interface, cgroup-links, psi-kfuncs, memcg-kfuncs, room-kfuncs, reasons\n"
@@ -303,4 +302,74 @@ fn a_stock_kernel_gets_one_remedy_for_all_of_it() {
     assert_eq!(out.matches("remedy:").count(), 1, "{out}");
     assert!(out.contains("docs/install.md"), "{out}");
     assert!(out.ends_with("no policy can run here\n"), "{out}");
+}
+
+/// A kernel without the hook, and nobody else who has it.
+fn without(absent: Absent) -> Facts {
+    Facts {
+        carrier: "none".to_owned(),
+        abilities: Abilities::default(),
+        absent: Some(absent),
+        ..full()
+    }
+}
+
+#[test]
+fn without_a_carrier_its_cause_has_the_remedy() {
+    let mut seen = std::collections::HashSet::new();
+    for (absent, cause, remedy) in [
+        (Absent::NotInstalled, "not installed", "mthp-ext-dkms"),
+        (Absent::NotBuilt, "built no module", "dkms autoinstall"),
+        (Absent::NotLoaded, "not loaded", "run `modprobe mthp_hook`"),
+        (Absent::Namesake, "another module", "rmmod mthp_hook"),
+        (
+            Absent::Unsigned(Enforced::Lockdown),
+            "locked down",
+            "mokutil",
+        ),
+        (Absent::Refused("a line".to_owned()), "`a line`", "look"),
+    ] {
+        let facts = without(absent);
+        let out = shown(&facts);
+        let line = out.lines().find(|line| line.starts_with("  cause: "));
+        assert!(line.is_some_and(|line| line.contains(cause)), "{out}");
+        let remedies: Vec<&str> = out.matches("remedy: ").collect();
+        assert_eq!(remedies.len(), 1, "{out}");
+        let (_, after) = out.split_once("  remedy: ").unwrap();
+        assert!(after.lines().next().unwrap().contains(remedy), "{out}");
+        assert!(
+            seen.insert(after.lines().next().unwrap().to_owned()),
+            "{out}"
+        );
+        assert_eq!(judge(&facts).exit_code, 5);
+    }
+    assert_eq!(judge(&full()).cause, None);
+}
+
+#[test]
+fn without_types_no_carrier_is_advised() {
+    let out = shown(&Facts {
+        btf: Ok(false),
+        abilities: Abilities::default(),
+        ..full()
+    });
+    assert!(
+        out.contains("  remedy: boot a kernel with CONFIG_DEBUG_INFO_BTF=y"),
+        "{out}"
+    );
+    assert_eq!(out.matches("remedy:").count(), 1, "{out}");
+}
+
+#[test]
+fn the_module_takes_another_right() {
+    let lacks = |facts: Facts| {
+        shown(&Facts {
+            privileged: Ok(false),
+            ..facts
+        })
+    };
+    let out = lacks(module());
+    assert!(out.contains("mthp-hook.conf"), "{out}");
+    let out = lacks(full());
+    assert!(out.contains("  remedy: run mthp_ext as root\n"), "{out}");
 }
