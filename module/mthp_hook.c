@@ -632,8 +632,10 @@ __bpf_kfunc int bpf_cgroup_flush_stats(struct cgroup *cgrp)
 		return -EOPNOTSUPP;
 	/*
 	 * The kernel's own worker folds the times of the CPUs, and updates averages only when
-	 * they are due. Where none is pending there is nothing to fold.
+	 * they are due. It stops where it takes a group for idle, which it does while a single
+	 * task stalls there. The group lives as long as @cgrp.
 	 */
+	schedule_delayed_work(&group->avgs_work, 0);
 	flush_delayed_work(&group->avgs_work);
 	return 0;
 }

@@ -181,7 +181,9 @@ fn old_stall_is_no_pressure() {
     // Whatever was still being counted is over.
     std::thread::sleep(Duration::from_secs(1));
     let ext = Ext::run(&group, &PRESSURE_ONLY);
-    let lines = ext.during(Duration::from_millis(2500));
+    // What the carrier does without is said all the same.
+    let lines = ext.during(Duration::from_millis(2500)).into_iter();
+    let lines: Vec<_> = lines.filter(|line| line["event"] != "partial").collect();
     assert!(lines.is_empty(), "{lines:#?}");
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 8 * MIB);

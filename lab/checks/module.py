@@ -12,11 +12,22 @@ from lab.errors import Exit
 from lab.kernel import build, stockbuild
 from lab.kernel.stockbuild import Stock
 from lab.paths import REPO
-from lab.vm import Mode
+from lab.vm import Mode, unmodified
 
-KERNELS = ("6.12", "newest")
+KERNELS = stockbuild.NAMES
 CONTRACT, REFUSED, SIGNED, COST, STRESS = "contract", "refused", "signed", "cost", "stress"
-TESTS = (CONTRACT, REFUSED, SIGNED, "e2e_masks", "e2e_lifetime", "e2e_keep", COST, STRESS)
+TESTS = (
+    CONTRACT,
+    REFUSED,
+    SIGNED,
+    "e2e_masks",
+    "e2e_lifetime",
+    "e2e_keep",
+    "e2e_pressure",
+    "e2e_headroom",
+    COST,
+    STRESS,
+)
 """What runs on each kernel: the contract of the hook, what is refused, end-to-end tests, cost, and policies that come
 and go (lab/checks/module.sh)."""
 _ROUNDS = 12
@@ -35,12 +46,22 @@ class KnownFailure:
     why: str
 
 
+_SWAPPED_IN = "the test reads how many folios of a size were swapped in, which Linux 6.12 does not count"
+
 EXCEPTIONS = (
+    KnownFailure("e2e_masks", "a_fixed_policy_caps_each_reason", ("6.12",), _SWAPPED_IN),
+    KnownFailure("e2e_pressure", "pressure_stops_large_swap_ins", ("6.12",), _SWAPPED_IN),
     KnownFailure(
-        "e2e_masks",
-        "a_fixed_policy_caps_each_reason",
+        "e2e_headroom",
+        "a_carrier_that_does_not_tell_what_is_left_has_limits_and_scans",
         ("6.12",),
-        "the test reads how many folios of a size were swapped in, which Linux 6.12 does not count",
+        "Linux 6.12 has no kfuncs of memory cgroups: where the module's are taken away, too, a scan sees no page cache",
+    ),
+    KnownFailure(
+        "e2e_headroom",
+        "page_cache_of_a_sibling_is_room_below_a_common_limit",
+        ("6.12",),
+        "Linux 6.12 has no kfuncs of memory cgroups: page cache of cgroups below a limit counts as used",
     ),
 )
 """All of them. One that passes is a failure, too: it is to be taken out."""
@@ -66,11 +87,12 @@ def _except(suite: Suite, kernel: Stock, program: str) -> None:
 def _program(kernel: Stock, module: Path, test: host.RustTest) -> Suite:
     """An end-to-end test program."""
     name = f"{test.name}-{kernel.name}"
-    # A stock kernel patches its own code while it runs: see guest.bare(). It takes more memory than the lab's.
-    job = guest.bare(kernel.image, test, Mode.ICOUNT, {}, memory_mib=1280, name=f"module-{name}")
+    # A stock kernel patches its own code while it runs: see guest.bare(). It takes more memory than the lab's, and with
+    # little more than that huge pages cannot always be had.
+    job = guest.bare(kernel.image, test, Mode.ICOUNT, {}, memory_mib=2048, name=f"module-{name}")
     binary = programs.mthp_ext()
     job = replace(job, programs=[*job.programs, binary], env={**job.env, "MTHP_EXT_BIN": str(binary)})
-    suite = guest.judge(f"module/{name}", vm.run(moduleguest.loaded(kernel, job, module)), libtest.parse)
+    suite = guest.judge(f"module/{name}", vm.run(unmodified.loaded(kernel, job, module)), libtest.parse)
     _except(suite, kernel, test.name)
     return suite
 
@@ -78,10 +100,10 @@ def _program(kernel: Stock, module: Path, test: host.RustTest) -> Suite:
 def _stress(kernel: Stock, module: Path) -> Suite:
     """lab/checks/module.sh."""
     binary = programs.mthp_ext()
-    argv = ["/bin/sh", "/module.sh", str(binary), f"{moduleguest.MODULES}/{module.name}", str(_ROUNDS)]
+    argv = ["/bin/sh", "/module.sh", str(binary), f"{unmodified.MODULES}/{module.name}", str(_ROUNDS)]
     job = moduleguest.bare(kernel, STRESS, argv, binary)
     job = replace(job, files={"/module.sh": REPO / "lab" / "checks" / "module.sh"})
-    outcome = vm.run(moduleguest.loaded(kernel, job, module))
+    outcome = vm.run(unmodified.loaded(kernel, job, module))
     return guest.judge(f"module/{STRESS}-{kernel.name}", outcome, tap.parse)
 
 
@@ -143,10 +165,10 @@ def soak(kernels: tuple[str, ...], rounds: int) -> int:
     for name in kernels:
         kernel = stockbuild.stock(name)
         module, hook = stockbuild.build_module(kernel), programs.package("lab-hook")
-        argv = [str(hook), STRESS, str(rounds), f"{moduleguest.MODULES}/{module.name}"]
+        argv = [str(hook), STRESS, str(rounds), f"{unmodified.MODULES}/{module.name}"]
         job = moduleguest.bare(kernel, "soak", argv, hook)
         job = replace(job, cpus=2, mode=Mode.TCG, timeout_s=_SETUP_S + _ROUND_S * rounds)
-        outcome = vm.run(moduleguest.loaded(kernel, job, module))
+        outcome = vm.run(unmodified.loaded(kernel, job, module))
         failed |= _report(guest.judge(f"module/soak-{kernel.name}", outcome, tap.parse))
     return Exit.TESTS if failed else Exit.OK
 

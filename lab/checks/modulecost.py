@@ -6,13 +6,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from lab.checks import moduleguest
 from lab.checks.result import Suite
 from lab.cost import measure, plan
 from lab.cost.figures import Figures
 from lab.errors import LabError
 from lab.kernel.stockbuild import Stock
 from lab.results import Gate, gate
+from lab.vm import unmodified
 
 _LOADED = 2
 """Instructions that faults may differ by with the module loaded and nothing attached: those that their runs do."""
@@ -41,7 +41,7 @@ def run(kernel: Stock, module: Path) -> Suite:
         job = measure.job(kernel.image, what, f"module-cost-{name}-{kernel.name}")
         # What loading a module leaves to do would be counted.
         job = replace(job, argv=["/bin/sh", "-c", "sleep 5; exec " + shlex.join(job.argv)])
-        return measure.of(moduleguest.loaded(kernel, replace(job, append=moduleguest.QUIET), *modules))
+        return measure.of(unmodified.loaded(kernel, replace(job, append=unmodified.QUIET), *modules))
 
     try:
         for one in gates(guest(plan.without_module(), "without"), guest(plan.module(), "with", module)):

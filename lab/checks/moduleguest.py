@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Guests with an unmodified kernel of Debian's and the module for it."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,27 +8,9 @@ from pathlib import Path
 from lab import programs, vm
 from lab.checks import guest, tap
 from lab.checks.result import Suite
-from lab.kernel import stockbuild
 from lab.kernel.stockbuild import Stock
-from lab.paths import BUILD
 from lab.vm import Mode
-
-MODULES = "/lib/modules"
-"""Where a guest has them."""
-QUIET = "damon_stat.enabled=0"
-"""Debian's kernels sample all memory, which marks pages as referenced here and there."""
-
-
-def loaded(kernel: Stock, job: vm.Job, *modules: Path) -> vm.Job:
-    """The job after these modules were loaded, and swap's device before them."""
-    needed = stockbuild.with_dependencies(kernel, "zram", BUILD / "stock-modules" / kernel.release)
-    paths = [f"{MODULES}/{path.name}" for path in (*needed, *modules)]
-    script = "".join(f"insmod {path} || exit 90; " for path in paths) + "exec " + shlex.join(job.argv)
-    return replace(
-        job,
-        argv=["/bin/sh", "-c", script],
-        files={**job.files, **dict(zip(paths, (*needed, *modules), strict=True))},
-    )
+from lab.vm.unmodified import QUIET, loaded
 
 
 def bare(kernel: Stock, name: str, argv: Sequence[str], *binaries: Path) -> vm.Job:

@@ -10,6 +10,7 @@ from lab.errors import Exit, LabError
 from lab.kernel import stockbuild
 from lab.kernel.stockbuild import Stock
 from lab.paths import REPO
+from lab.vm import unmodified
 
 _SOURCE = REPO / "module" / "mthp_hook.c"
 _SCRIPT = REPO / "lab" / "checks" / "module-mutants.sh"
@@ -46,6 +47,8 @@ _UNREG = """\
 	mutex_unlock(&mthp_mutex);
 	if (one) {
 """
+
+_TOTAL = "return group ? READ_ONCE(group->total[PSI_AVGS][state]) : 0;"
 
 MUTANTS = (
     Mutant(
@@ -187,6 +190,96 @@ MUTANTS = (
         "if (mthp_hooked)",
         "the_hook_goes_with_the_last_link",
     ),
+    # Those of the kfuncs.
+    Mutant("stall-is-nothing", _TOTAL, "return 0;", "stall_is_that_of_the_files"),
+    Mutant("stall-of-another-state", _TOTAL, _TOTAL.replace("state", "state ^ 1"), "stall_is_that_of_the_files"),
+    Mutant(
+        "stall-of-the-one-above",
+        "\t\treturn cgrp->psi;\n",
+        "\t\treturn cgrp->psi->parent;\n",
+        "stall_is_that_of_the_files",
+    ),
+    Mutant("stall-not-flushed", "\tflush_delayed_work(&group->avgs_work);\n", "", "a_flush_brings_stall_up_to_date"),
+    Mutant(
+        "flush-without-a-worker",
+        "\tschedule_delayed_work(&group->avgs_work, 0);\n",
+        "",
+        "a_flush_brings_stall_up_to_date",
+    ),
+    Mutant(
+        "blind-flush-succeeds",
+        "if (!group || !group->enabled)",
+        "if (!group)",
+        "a_flush_without_pressure_is_refused",
+    ),
+    Mutant(
+        "root-has-its-child-s-stall",
+        "? child->cgroup->psi->parent : NULL;",
+        "? child->cgroup->psi : NULL;",
+        "the_root_has_its_own_stall",
+    ),
+    Mutant(
+        "root-has-no-stall",
+        "? child->cgroup->psi->parent : NULL;",
+        "? NULL : NULL;",
+        "the_root_has_its_own_stall",
+    ),
+    Mutant(
+        "lists-of-the-root",
+        "css = rcu_dereference(cgrp->subsys[memory_cgrp_id]);",
+        "css = rcu_dereference(cgrp_dfl_root.cgrp.subsys[memory_cgrp_id]);",
+        "page_cache_that_was_read_once_is_cold",
+    ),
+    Mutant(
+        "cold-of-the-wrong-list",
+        "mz->lru_zone_size[zone][LRU_INACTIVE_FILE]",
+        "mz->lru_zone_size[zone][LRU_ACTIVE_FILE]",
+        "page_cache_that_was_read_once_is_cold",
+    ),
+    Mutant(
+        "hot-is-cold",
+        "mz->lru_zone_size[zone][LRU_INACTIVE_FILE]);",
+        "mz->lru_zone_size[zone][LRU_INACTIVE_FILE]) + READ_ONCE(mz->lru_zone_size[zone][LRU_ACTIVE_FILE]);",
+        "page_cache_that_was_read_once_is_cold",
+    ),
+    Mutant(
+        "cold-without-generations",
+        "lrugen->nr_pages[gen][LRU_GEN_FILE][zone]), 0L);",
+        "lrugen->nr_pages[gen][LRU_GEN_FILE][zone]), 0L) * 0;",
+        "page_cache_that_was_read_once_is_cold",
+    ),
+    Mutant(
+        "anon-without-inactive",
+        "READ_ONCE(mz->lru_zone_size[zone][LRU_INACTIVE_ANON])",
+        "0",
+        "anonymous_pages_are_those_on_its_lists",
+    ),
+    Mutant(
+        "anon-without-active",
+        "READ_ONCE(mz->lru_zone_size[zone][LRU_ACTIVE_ANON])",
+        "0",
+        "anonymous_pages_are_those_on_its_lists",
+    ),
+    Mutant(
+        "anon-without-generations",
+        "for (gen = 0; gen < MAX_NR_GENS; gen++)",
+        "for (gen = 0; gen < 0; gen++)",
+        "anonymous_pages_are_those_on_its_lists",
+    ),
+    Mutant("reserve-is-left", "- reserve;", "- 0 * reserve;", "what_is_left_is_that_of_the_machine"),
+    Mutant(
+        "page-cache-is-used",
+        "global_node_page_state(NR_INACTIVE_FILE)",
+        "0",
+        "what_is_left_is_that_of_the_machine",
+    ),
+    Mutant(
+        "active-page-cache-is-used",
+        "global_node_page_state(NR_ACTIVE_FILE)",
+        "0",
+        "what_is_left_is_that_of_the_machine",
+    ),
+    Mutant("machine-of-nothing", "*total = totalram_pages();", "*total = 0;", "what_is_left_is_that_of_the_machine"),
 )
 
 
@@ -203,4 +296,4 @@ def run(kernel: Stock, names: tuple[str, ...] = ()) -> Suite:
     words = [str(hook), _DIRECTORY, *(f"{one.name}:{one.test}" for one in chosen)]
     job = moduleguest.bare(kernel, "mutants", ["/bin/sh", f"/{_SCRIPT.name}", *words], hook)
     job = replace(job, files={f"/{_SCRIPT.name}": _SCRIPT, **built})
-    return guest.judge(f"module/mutants-{kernel.name}", vm.run(moduleguest.loaded(kernel, job)), tap.parse)
+    return guest.judge(f"module/mutants-{kernel.name}", vm.run(unmodified.loaded(kernel, job)), tap.parse)

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=../../bpf/hook.h");
     println!("cargo:rerun-if-changed=../../bpf/kernel.h");
-    for name in ["yardstick", "recorder"] {
+    for name in ["yardstick", "recorder", "figures"] {
         SkeletonBuilder::new()
             .source(format!("bpf/{name}.bpf.c"))
             .obj(out.join(format!("{name}.bpf.o")))

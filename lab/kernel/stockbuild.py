@@ -26,6 +26,8 @@ _HEADERS = {
     "newest": r"linux-headers-(\d+\.\d+\.\d+)\+deb13-cloud-amd64",
 }
 """What a kernel is called here, and its headers' package. The cloud flavour boots without its modules."""
+NAMES = tuple(_HEADERS)
+"""Of the kernels."""
 _TOOLS = ("make", "bash", "coreutils", "sed", "grep", "mawk", "findutils", "gcc", "libc6-dev")
 _NOT_NEEDED = ("systemd", "udev", "initramfs-tools", "linux-image-", "linux-base", "klibc", "dracut", "debconf")
 """Of what those depend on: what boots a machine."""

@@ -17,6 +17,11 @@ use nix::libc;
 use crate::carrier;
 use crate::faults::Region;
 use crate::groups::{self, leave};
+use crate::kfuncs::{
+    a_flush_brings_stall_up_to_date, a_flush_without_pressure_is_refused,
+    anonymous_pages_are_those_on_its_lists, page_cache_that_was_read_once_is_cold,
+    stall_is_that_of_the_files, the_root_has_its_own_stall, what_is_left_is_that_of_the_machine,
+};
 use crate::knobs;
 use crate::recorder::{Call, Recorder};
 use lab_guest::failure::Failure;
@@ -49,13 +54,14 @@ const HOOKED: &str = "__thp_vma_allowable_orders";
 const DROPPED: &str = "/sys/module/mthp_hook/parameters/dropped";
 
 /// How a test ended that did not fail.
-enum Done {
+pub enum Done {
     Passed,
     /// It is not about this kernel, or this carrier.
     Skipped(&'static str),
 }
 
-type Outcome = Result<Done, Failure>;
+/// Of a test.
+pub type Outcome = Result<Done, Failure>;
 
 /// Its name in the report, and what runs.
 type Test = (&'static str, fn() -> Outcome);
@@ -83,6 +89,13 @@ const TESTS: &[Test] = tests![
     a_closed_link_asks_nobody,
     ftrace_stays_on_while_attached,
     the_hook_goes_with_the_last_link,
+    stall_is_that_of_the_files,
+    a_flush_brings_stall_up_to_date,
+    a_flush_without_pressure_is_refused,
+    the_root_has_its_own_stall,
+    page_cache_that_was_read_once_is_cold,
+    anonymous_pages_are_those_on_its_lists,
+    what_is_left_is_that_of_the_machine,
 ];
 
 /// Runs the one of this name, or all of them.
@@ -125,10 +138,14 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
 }
 
 /// A cgroup of a test's own, removed when dropped.
-struct Group(PathBuf);
+pub struct Group(pub PathBuf);
 
 impl Group {
-    fn new() -> Result<Self, Failure> {
+    /// Below the root.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new() -> Result<Self, Failure> {
         thread_local!(static MADE: Cell<u32> = const { Cell::new(0) });
         MADE.set(MADE.get() + 1);
         let path = Path::new(groups::ROOT).join(format!("contract{}", MADE.get()));
@@ -136,7 +153,11 @@ impl Group {
         Ok(Self(path))
     }
 
-    fn child(&self, memory: bool) -> Result<Self, Failure> {
+    /// A cgroup in it.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn child(&self, memory: bool) -> Result<Self, Failure> {
         if memory {
             write(self.0.join("cgroup.subtree_control"), "+memory")?;
         }
@@ -145,7 +166,11 @@ impl Group {
         Ok(Self(path))
     }
 
-    fn enter(&self) -> Result<(), Failure> {
+    /// Moves this process there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn enter(&self) -> Result<(), Failure> {
         write(self.0.join("cgroup.procs"), "0")
     }
 
@@ -173,7 +198,11 @@ fn sizes(kib: &[u32]) -> Result<(), Failure> {
     )
 }
 
-fn require(what: &str, is: bool, saw: &impl std::fmt::Debug) -> Result<(), Failure> {
+/// What must be so.
+///
+/// # Errors
+/// It is not.
+pub fn require(what: &str, is: bool, saw: &impl std::fmt::Debug) -> Result<(), Failure> {
     match is {
         true => Ok(()),
         false => Err(Failure::other(what, format!("saw {saw:?}"))),
@@ -217,7 +246,10 @@ fn of_faults(policy: &Recorder) -> Result<Vec<Call>, Failure> {
 }
 
 /// Writes to each page of new memory.
-fn touched(bytes: usize) -> Result<Region, Failure> {
+///
+/// # Errors
+/// There is no room for it.
+pub fn touched(bytes: usize) -> Result<Region, Failure> {
     let region = Region::new(bytes)?;
     (0..bytes).step_by(4 * KIB).for_each(|at| region.touch(at));
     Ok(region)
