@@ -114,13 +114,13 @@ static unsigned int mthp_nr_links;
 static bool mthp_hooked;
 
 /*
- * No link is attached below this level. Grows before a deeper one is published, and begins anew
- * with the first. Written under mthp_mutex.
+ * No link is attached above or below these levels. They grow before a link outside of them is
+ * published, and begin anew with the first. Written under mthp_mutex.
  */
-static int mthp_deepest __read_mostly;
+static int mthp_topmost __read_mostly, mthp_deepest __read_mostly;
 
 /* Code that asks in order to swap in. Constant after init. */
-static struct {
+static struct mthp_code {
 	unsigned long start, size;
 } mthp_swapin[3] __ro_after_init;
 static int mthp_nr_swapin __ro_after_init;
@@ -143,11 +143,17 @@ static_assert(__same_type(__thp_vma_allowable_orders,
 			  unsigned long (struct vm_area_struct *, vm_flags_t, MTHP_TVA,
 					 unsigned long)));
 
-/* Do prctl() or the mapping forbid what is asked for? Both come before any policy. */
-static bool mthp_is_forbidden(struct vm_area_struct *vma, vm_flags_t vm_flags,
-			      enum bpf_mthp_reason reason)
+/* Not in line: newer kernels make the mask anew each time, on the stack. Faults do without it. */
+static noinline bool mthp_is_special(vm_flags_t vm_flags)
 {
-	if (reason >= BPF_MTHP_KHUGEPAGED && vm_flags & VM_NO_KHUGEPAGED)
+	return vm_flags & VM_NO_KHUGEPAGED;
+}
+
+/* Do prctl() or the mapping forbid what is asked for? Both come before any policy. */
+static __always_inline bool mthp_is_forbidden(struct vm_area_struct *vma, vm_flags_t vm_flags,
+					      enum bpf_mthp_reason reason)
+{
+	if (reason >= BPF_MTHP_KHUGEPAGED && mthp_is_special(vm_flags))
 		return true;
 #if MTHP_TVA_FORM == 1
 	return vma_thp_disabled(vma, vm_flags);
@@ -156,12 +162,12 @@ static bool mthp_is_forbidden(struct vm_area_struct *vma, vm_flags_t vm_flags,
 #endif
 }
 
-static enum bpf_mthp_reason mthp_fault_or_swapin(unsigned long caller)
+static __always_inline enum bpf_mthp_reason mthp_fault_or_swapin(unsigned long caller)
 {
-	int i;
+	const struct mthp_code *one;
 
-	for (i = 0; i < mthp_nr_swapin; i++)
-		if (caller - mthp_swapin[i].start < mthp_swapin[i].size)
+	for (one = mthp_swapin; one < mthp_swapin + mthp_nr_swapin; one++)
+		if (caller - one->start < one->size)
 			return BPF_MTHP_SWAPIN;
 	return BPF_MTHP_FAULT;
 }
@@ -171,13 +177,13 @@ static enum bpf_mthp_reason mthp_fault_or_swapin(unsigned long caller)
  * kernel threads that fault for one; so does DAMON's when it advises. The name of a kernel thread
  * is its own.
  */
-static int mthp_khugepaged(void)
+static noinline int mthp_khugepaged(void)
 {
 	return current->mm || strcmp(current->comm, "khugepaged") ? 0 : BPF_MTHP_KHUGEPAGED;
 }
 
 /* Why does @caller ask? 0: not for a policy. */
-static int mthp_reason(MTHP_TVA tva, unsigned long caller)
+static __always_inline int mthp_reason(MTHP_TVA tva, unsigned long caller)
 {
 #if MTHP_TVA_FORM == 1
 	if (tva & TVA_SMAPS)
@@ -211,12 +217,19 @@ static struct mthp_link *mthp_find(struct cgroup *cgrp)
 }
 
 /* The reason to ask policies about what is forbidden by nothing else; 0: they are not asked. */
-static int mthp_question(struct vm_area_struct *vma, vm_flags_t vm_flags, MTHP_TVA tva,
-			 unsigned long caller)
+static __always_inline int mthp_question(struct vm_area_struct *vma, vm_flags_t vm_flags,
+					 MTHP_TVA tva, unsigned long caller)
 {
 	int reason = mthp_reason(tva, caller);
 
 	return reason && !mthp_is_forbidden(vma, vm_flags, reason) ? reason : 0;
+}
+
+/* The same out of line, where it is rarely wanted. */
+static noinline bool mthp_is_question(struct vm_area_struct *vma, vm_flags_t vm_flags, MTHP_TVA tva,
+				      unsigned long caller)
+{
+	return mthp_question(vma, vm_flags, tva, caller);
 }
 
 /*
@@ -233,7 +246,7 @@ static unsigned long mthp_ask(struct cgroup *cgrp, struct vm_area_struct *vma, v
 	struct mthp_link *one;
 	unsigned long answer;
 
-	for (level = 0; level <= last && orders; level++) {
+	for (level = READ_ONCE(mthp_topmost); level <= last; level++) {
 		attached = cgrp->ancestors[level];
 		one = mthp_find(attached);
 		if (!one)
@@ -248,6 +261,8 @@ static unsigned long mthp_ask(struct cgroup *cgrp, struct vm_area_struct *vma, v
 		if (unlikely(answer & ~orders))
 			mthp_dropped++;
 		orders &= answer;
+		if (!orders)
+			break;
 	}
 	return orders;
 }
@@ -287,7 +302,7 @@ static void mthp_entered(unsigned long ip, unsigned long caller, struct ftrace_o
 	cgrp = owner ? task_dfl_cgroup(owner) : &cgrp_dfl_root.cgrp;
 	if (likely(listed || cgrp != &cgrp_dfl_root.cgrp))
 		orders = mthp_ask(cgrp, vma, vm_flags, tva, caller, orders);
-	else if (mthp_question(vma, vm_flags, tva, caller))
+	else if (mthp_is_question(vma, vm_flags, tva, caller))
 		orders = 0;
 	rcu_read_unlock();
 	arch_ftrace_regs(fregs)->regs.cx = orders;
@@ -388,6 +403,8 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 		goto unlock;
 	if (!mthp_nr_links || cgrp->level > mthp_deepest)
 		WRITE_ONCE(mthp_deepest, cgrp->level);
+	if (!mthp_nr_links || cgrp->level < mthp_topmost)
+		WRITE_ONCE(mthp_topmost, cgrp->level);
 	err = mthp_hooked ? 0 : mthp_hook();
 	if (err)
 		goto unlock;

@@ -79,8 +79,8 @@ MUTANTS = (
     ),
     Mutant(
         "leaf-first",
-        "for (level = 0; level <= last && orders; level++)",
-        "for (level = last; level >= 0 && orders; level--)",
+        "for (level = READ_ONCE(mthp_topmost); level <= last; level++)",
+        "for (level = last; level >= 0; level--)",
         "each_policy_is_asked_about_what_those_above_left",
     ),
     Mutant(
@@ -88,6 +88,12 @@ MUTANTS = (
         "cgrp->level > mthp_deepest)",
         "cgrp->level < mthp_deepest)",
         "each_policy_is_asked_about_what_those_above_left",
+    ),
+    Mutant(
+        "walk-begins-late",
+        "cgrp->level < mthp_topmost)",
+        "0)",
+        "a_policy_above_one_that_is_there_is_asked",
     ),
     Mutant("answer-replaces", "\t\torders &= answer;\n", "\t\torders = answer;\n", "an_answer_only_narrows"),
     Mutant("dropped-not-counted", "mthp_dropped++;", "mthp_dropped += 0;", "what_was_not_offered_is_counted"),

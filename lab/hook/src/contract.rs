@@ -72,6 +72,7 @@ macro_rules! tests {
 
 const TESTS: &[Test] = tests![
     each_policy_is_asked_about_what_those_above_left,
+    a_policy_above_one_that_is_there_is_asked,
     an_answer_only_narrows,
     what_was_not_offered_is_counted,
     smaps_is_not_asked,
@@ -289,6 +290,22 @@ fn each_policy_is_asked_about_what_those_above_left() -> Outcome {
     for (calls, attached) in [(&of_parent, ids.0), (&of_child, ids.1)] {
         let names = |call: &Call| (call.cgrp, call.attached) == (ids.1, attached);
         each(&format!("cgroups of the call, of {ids:?}"), calls, names)?;
+    }
+    Ok(Done::Passed)
+}
+
+fn a_policy_above_one_that_is_there_is_asked() -> Outcome {
+    let above = Group::new()?;
+    let below = above.child(true)?;
+    sizes(&[64])?;
+    let (child, _child) = Recorder::at(&below.0)?;
+    let (parent, _parent) = Recorder::at(&above.0)?;
+    below.enter()?;
+    let _region = touched(64 * KIB)?;
+    leave()?;
+    for policy in [&parent, &child] {
+        let calls = own(policy.calls()?);
+        require("each is asked", !calls.is_empty(), &calls)?;
     }
     Ok(Done::Passed)
 }
