@@ -3,7 +3,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,8 @@ class World:
     """Another QEMU than the host's for cells without the model."""
     stop_s: float | None = None
     """Wall-clock seconds after which a run is stopped; None: by its case."""
+    carried: Callable[[vm.Job], vm.Job] = lambda job: job
+    """What a guest needs beside its cell: on a stock kernel, the module."""
 
     def model(self, cell: Cell) -> Model | None:
         """The TLB model for a cell; None: it runs in the host's own QEMU, without one."""
@@ -102,7 +104,7 @@ def run_cell(cell: Cell, world: World, progress: schedule.Progress) -> Run:
         progress.end(cell.label, f"{summary(kept)} (kept)")
         return kept
     progress.show(cell.label, "booting")
-    outcome = vm.run(_vm_job(cell, world, payload, job), _Talker(cell, progress))
+    outcome = vm.run(world.carried(_vm_job(cell, world, payload, job)), _Talker(cell, progress))
     outcome.check(cell.label)
     if outcome.splats:
         raise schedule.error_of(cell.label, f"the kernel complained: {outcome.splats[0]}", outcome.console)

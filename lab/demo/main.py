@@ -5,6 +5,8 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lab import programs, results, setup, vm
@@ -14,9 +16,9 @@ from lab.bench.scenarios import store
 from lab.demo import arrival, cells, gates, metrics, outcome, page, text
 from lab.demo.outcome import Table
 from lab.errors import Exit, LabError
-from lab.kernel import build
+from lab.kernel import build, stockbuild
 from lab.paths import RESULTS
-from lab.vm import accel, schedule
+from lab.vm import accel, schedule, unmodified
 
 _LIMIT_HELP = f"only this limit; {arrival.KEY}: one that arrives while Redis serves (may repeat)"
 
@@ -35,8 +37,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="wall-clock time after which a cell is stopped and rated by what it served (default: by scale)",
     )
-    parser.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
-    parser.add_argument("--name", default="demo", help="names the results files (default: %(default)s)")
+    kernel = parser.add_mutually_exclusive_group()
+    kernel.add_argument("--kernel", type=Path, help="kernel image (default: the one `make kernel` builds)")
+    kernel.add_argument("--stock", choices=stockbuild.NAMES, help="an unmodified kernel of Debian's, with the module")
+    parser.add_argument("--name", help="names the results files (default: demo, or demo-stock-KERNEL)")
     return parser
 
 
@@ -59,7 +63,8 @@ def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     begun = time.monotonic()
     setup.ensure(setup.Need.DEMO)
-    kernel = args.kernel or build.ensure().image
+    stock = stockbuild.stock(args.stock) if args.stock else None
+    kernel = stock.image if stock else args.kernel or build.ensure().image
     mode = vm.Mode(args.mode)
     if mode is vm.Mode.KVM and accel.best(kernel)[0] is not vm.Mode.KVM:
         raise LabError(Exit.QEMU, accel.best(kernel)[1])
@@ -73,6 +78,8 @@ def main(argv: list[str]) -> int:
     # Wall-clock modes must not share the cores.
     width = args.jobs or (min(4, len(os.sched_getaffinity(0))) if mode is vm.Mode.ICOUNT else 1)
     world = execute.World(kernel, mode, programs.mthp_ext(), programs.guest(), None, stop_s=args.stop_after)
+    if stock:
+        world = replace(world, carried=partial(_on_stock, stock, stockbuild.build_module(stock)))
     planned = len(plan) + len(scene)
     print(
         f"Redis SET, {scale.size.requests:,} requests on {scale.size.keys:,} keys of {store.VALUE_BYTES} bytes; "
@@ -82,6 +89,13 @@ def main(argv: list[str]) -> int:
     finished = execute.run_all([*plan, *scene], world, width)
     finished.raise_if_nothing_was_run()
     return _report(args, scale, mode, finished, planned, time.monotonic() - begun)
+
+
+def _on_stock(kernel: stockbuild.Stock, built: Path, job: vm.Job) -> vm.Job:
+    """The guest of a cell on such a kernel, with the module in every arm."""
+    loaded = unmodified.loaded(kernel, job, built)
+    # It patches its own code while it runs, which it survives with one processor only, emulated.
+    return replace(loaded, cpus=1, append=f"{job.append} {unmodified.QUIET}".strip())
 
 
 def _report(
@@ -109,8 +123,9 @@ def _report(
     body = metrics.collect(table, scale)
     if scene:
         body["cells"][arrival.KEY] = arrival.collect(scene)
-    path = results.write(args.name, environment, body, checked)
-    document = RESULTS / f"{args.name}.html"
+    name = args.name or (f"demo-stock-{args.stock}" if args.stock else "demo")
+    path = results.write(name, environment, body, checked)
+    document = RESULTS / f"{name}.html"
     temporary = document.with_suffix(".html.tmp")
     temporary.write_text(page.render(table, checked, scale, environment, scene), encoding="utf-8")
     temporary.replace(document)
