@@ -44,10 +44,16 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		mthp_sample_process(&process);
 	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)))
 		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
-	if (!mthp_has(t, MTHP_RULE(SMALL)))
+	/* The rule that asks how large it is binds no folio that is there. */
+	if (!mthp_has(t, MTHP_RULE(SMALL)) || reason == BPF_MTHP_RECLAIM)
 		return 0;
 	usage = mthp_usage(cgrp);
 	bytes = mthp_memory_now(state, usage, t);
+	/* What is charged from here on is new, and counts. */
+	if (usage < state->usage_pages) {
+		state->memory_bytes = bytes;
+		state->usage_pages = usage;
+	}
 	/*
 	 * Where page cache makes room for what a process asks for, what is charged does not
 	 * grow with it, and the cgroup would stay small until the next scan.  Not what the

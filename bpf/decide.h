@@ -286,30 +286,34 @@ struct mthp_tables {
 	__s64 data;		/* pages that are private and writable, stacks of threads included */
 	__s64 mapped;		/* pages of files and of shared memory in them; counts that lag may say less than none */
 	__s64 threads;		/* beside the first */
-	__u64 stack_bytes;	/* RLIMIT_STACK, which is what glibc maps for each of these */
+	__u64 stack_bytes;	/* RLIMIT_STACK, which glibc maps for each of these, as it was at the start */
 };
 
 /*
- * Tables without a place for the heap: upper levels, the first stack, the program, its loader, its
- * libraries, the vdso.  Of programs of Debian 12, on x86-64; each is one table whatever its size.
+ * What the tables span that every program has, as programs of Debian 12 on x86-64 have ten: upper
+ * levels, the first stack, the program, its loader, its libraries, the vdso.  In bytes: larger
+ * pages take fewer tables for the same.
  */
-#define MTHP_OTHER_TABLES	10
+#define MTHP_OTHER_TABLES	(20ULL << 20)
 
 /* What glibc maps for a thread where RLIMIT_STACK is unlimited, on x86. */
 #define MTHP_USUAL_STACK	(2ULL << 20)
 
 /*
- * Places for pages of the heap in the tables of a process.  A thread's stack has a table, of which
- * it fills little, and never asks for a large folio: it is mapped without.
- * What is private and writable bounds those of anonymous memory.
+ * Places for pages of the heap in the tables of a process.  A thread's stack has a table of its own,
+ * or a part of one, fills little of it, and asks for no large folio, as glibc maps it.  What is
+ * private and writable bounds the places; where stacks are smaller than taken for, with them.
+ * All that is taken away too much makes a process look denser than it is: it is not narrowed.
  */
 static __always_inline __u64 mthp_spanned(const struct mthp_tables *tables, __u32 page_shift)
 {
 	/* Beyond a terabyte it is as good as unlimited, and the product has room. */
 	__s64 stack = (tables->stack_bytes >> 40 ? MTHP_USUAL_STACK : tables->stack_bytes) >> page_shift;
-	__s64 places = (__s64)(tables->bytes / sizeof(__u64)) - tables->mapped -
-		       ((MTHP_OTHER_TABLES + tables->threads) << (page_shift - 3));
-	__s64 private = tables->data - tables->threads * stack;
+	__s64 table = mthp_min(1LL << (page_shift - 3), stack);
+	__s64 places = (__s64)(tables->bytes / sizeof(__u64)) - tables->mapped - tables->threads * table -
+		       (__s64)(MTHP_OTHER_TABLES >> page_shift);
+	__s64 stacks = tables->threads * stack;
+	__s64 private = tables->data - (stacks < tables->data ? stacks : 0);
 	__s64 spanned = mthp_min(places, private);
 
 	return spanned > 0 ? spanned : 0;

@@ -27,10 +27,14 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 	if (state) {
 		mthp_kept_facts(&f, state);
 		f.room_bytes = mthp_machine_now(cgrp, t);
-		if (state->populated && mthp_has(t, MTHP_RULE(SMALL)))
-			f.memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
 	} else {
 		mthp_new_facts(cgrp, &f);
+	}
+	/* Whoever lives there may ask next, whatever the last scan saw. */
+	if (mthp_has(t, MTHP_RULE(SMALL)) && (f.populated || mthp_populated(cgrp))) {
+		f.populated = 1;
+		if (state)
+			f.memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
 	}
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		mthp_walk_to_root(&f, &place);

@@ -44,7 +44,7 @@ enum node_stat_item {
 	NR_WRITEBACK,
 };
 
-/* Of an enum without a name, which CO-RE cannot find; unchanged since 2.6.34. */
+/* Of an enum without a name, which CO-RE cannot find; unchanged since 4.5. */
 enum {
 	MM_FILEPAGES = 0,
 	MM_ANONPAGES = 1,
@@ -52,7 +52,7 @@ enum {
 	MM_SHMEMPAGES = 3,
 };
 
-/* A macro of the interface to programs, on most architectures; of those with huge pages on all. */
+/* A macro of the interface to programs, the same on all architectures. */
 #define MTHP_RLIMIT_STACK 3
 
 enum psi_states {

@@ -35,28 +35,6 @@ extern unsigned long bpf_mem_cgroup_page_state(struct mem_cgroup *memcg, int idx
  * have; and there is no way to leave out one extern of an object.
  */
 extern __u64 bpf_cgroup_anon_pages(struct cgroup *cgrp) __ksym __weak;
-extern int bpf_iter_css_task_new(struct bpf_iter_css_task *it,
-				 struct cgroup_subsys_state *css, unsigned int flags) __ksym __weak;
-extern struct task_struct *bpf_iter_css_task_next(struct bpf_iter_css_task *it) __ksym __weak;
-extern void bpf_iter_css_task_destroy(struct bpf_iter_css_task *it) __ksym __weak;
-
-/*
- * Does a process live in this very cgroup?  Asked of the task iterator and not
- * of the populated counters in struct cgroup: those have been renamed and
- * rearranged between releases.  Descendants do not matter, as a decision is
- * always made for the cgroup the process itself is in.
- */
-static __always_inline int mthp_populated(struct cgroup *cgrp)
-{
-	struct bpf_iter_css_task it;
-	struct task_struct *task;
-
-	bpf_iter_css_task_new(&it, &cgrp->self, CSS_TASK_ITER_PROCS);
-	task = bpf_iter_css_task_next(&it);
-	bpf_iter_css_task_destroy(&it);
-	return task != 0;
-}
-
 #define MTHP_STAT(memcg, item)	\
 	bpf_mem_cgroup_page_state(memcg, bpf_core_enum_value(enum node_stat_item, item))
 

@@ -144,6 +144,28 @@ static __always_inline __u32 mthp_accounted(struct cgroup *cgrp)
 	return cgrp->subsys[bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id)] != 0;
 }
 
+extern int bpf_iter_css_task_new(struct bpf_iter_css_task *it,
+				 struct cgroup_subsys_state *css, unsigned int flags) __ksym __weak;
+extern struct task_struct *bpf_iter_css_task_next(struct bpf_iter_css_task *it) __ksym __weak;
+extern void bpf_iter_css_task_destroy(struct bpf_iter_css_task *it) __ksym __weak;
+
+/*
+ * Does a process live in this very cgroup?  Asked of the task iterator and not
+ * of the populated counters in struct cgroup: those have been renamed and
+ * rearranged between releases.  Descendants do not matter, as a decision is
+ * always made for the cgroup the process itself is in.
+ */
+static __always_inline int mthp_populated(struct cgroup *cgrp)
+{
+	struct bpf_iter_css_task it;
+	struct task_struct *task;
+
+	bpf_iter_css_task_new(&it, &cgrp->self, CSS_TASK_ITER_PROCS);
+	task = bpf_iter_css_task_next(&it);
+	bpf_iter_css_task_destroy(&it);
+	return task != 0;
+}
+
 #define MTHP_FRESH(pressure, accounted)	{						\
 	.stall.high = (pressure),							\
 	/* Nothing was there before: all that is charged now is its memory. */		\

@@ -325,13 +325,16 @@ static void what_is_no_place_of_the_heap_is_not_spanned(void)
 	one.data = 20 * 512 + 300;
 	CHECK(mthp_spanned(&one, 12) == 300, "unlimited are 2 MiB each");
 	one.data = 100;
-	CHECK(mthp_spanned(&one, 12) == 0, "stacks are smaller than they may be");
+	CHECK(mthp_spanned(&one, 12) == 100, "stacks are smaller than taken for");
 	one = alone;
 	one.bytes = 3 * table;
 	CHECK(mthp_spanned(&one, 12) == 0, "fewer tables than every program has");
 	one = alone;
-	one.bytes = 110 * 65536;
-	CHECK(mthp_spanned(&one, 16) == 100 * 8192, "a table of 64 KiB has 8192 places");
+	one.bytes = 10 * 65536;
+	one.threads = 20;
+	CHECK(mthp_spanned(&one, 16) == 10 * 8192 - 320 - 20 * 128, "a table of 64 KiB has places for many stacks");
+	one.bytes = 100 * 16384;
+	CHECK(mthp_spanned(&one, 14) == 100 * 2048 - 1280 - 20 * 512, "four share one of 16 KiB");
 }
 
 static void a_fuller_process_is_never_more_wasteful(void)

@@ -81,12 +81,12 @@ fn rule(group: &Group, reason: &str) -> Value {
 fn what_was_given_back_at_rest_is_gone() {
     world();
     let group = Group::new("shrunk");
-    let small = ["--window", "100ms", "--min-memory", "32M"];
+    let small = ["--window", "1s", "--min-memory", "32M"];
     let _ext = Ext::run(&group, &[&small[..], &["--limit-share", "0"]].concat());
     let mut worker = Worker::new(&group);
     worker.fill(64 * MIB);
     eventually("it is large", || rule(&group, "fault") != "small");
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_secs(3));
     assert_eq!(worker.advise(MADV_DONTNEED), 0);
     assert_eq!(rule(&group, "fault"), "small");
     worker.fill(2 * MIB);
@@ -99,11 +99,19 @@ fn what_was_given_back_at_rest_is_gone() {
 fn a_cgroup_not_met_yet_keeps_what_it_has() {
     world();
     let group = Group::new("unmet");
-    let _ext = Ext::run(&group, &["--policy", "headroom"]);
     let child = group.child("child");
     child.set("memory.max", "2M");
+    let ext = Ext::run(&group, &["--policy", "headroom"]);
     assert_eq!(rule(&child, "fault"), "room");
     assert_eq!(rule(&child, "reclaim"), Value::Null);
+    drop(ext);
+    child.set("memory.max", "max");
+    // The first scan alone has met those that are there.
+    let _ext = Ext::run(&group, &["--window", "10s"]);
+    let young = group.child("young");
+    assert_eq!(rule(&young, "fault"), Value::Null, "nobody lives there");
+    let _worker = Worker::new(&young);
+    assert_eq!(rule(&young, "fault"), "small");
 }
 
 #[test]
