@@ -19,7 +19,7 @@ USES = {
         "mthp_kept_facts",
         "mthp_decide",
         "mthp_walk_for_request",
-        "mthp_is_stale",
+        "mthp_passes_all",
         "mthp_count",
         "mthp_wanted",
         "mthp_report",
@@ -179,8 +179,8 @@ class WayTest(unittest.TestCase):
             (
                 "bpf/choose.bpf.h",
                 "d = mthp_decide(&f, t, mthp_walk_for_request, &place);",
-                "if (mthp_is_stale() && mthp_has(t, MTHP_RULE(PRESSURE))) {",
-                "mthp_answer_for has mthp_is_stale where mthp_decide is drawn",
+                "if (mthp_passes_all(t)) {",
+                "mthp_answer_for has mthp_passes_all where mthp_decide is drawn",
             ),
             (
                 "bpf/decide.h",
