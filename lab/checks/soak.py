@@ -27,6 +27,9 @@ NOTHING_TO_SOAK = "a kernel with PREEMPT_RT has no transparent hugepages; there 
 NO_FAIR_SERVER = 'for one in /sys/kernel/debug/sched/*_server/cpu*/runtime; do [ ! -w "$one" ] || echo 0 >"$one"; done'
 """The scheduler's deadline server forwards its timer although it is queued again, and warns of it, when an emulated CPU
 was starved by the host: a complaint about neither the series nor what is tested."""
+_PATIENT = "[ ! -w /proc/sys/kernel/hung_task_timeout_secs ] || echo 480 >/proc/sys/kernel/hung_task_timeout_secs"
+"""The kernel's two minutes are meant for a processor some fifty times as fast. khugepaged, which swaps in under
+mmap_lock beside forty busy tasks, has had them. What waits for ever shows, unless it begins in the last eight."""
 _SETUP_S = 1800.0
 """Wall-clock seconds that boot, sums and the look for leaks may take. The program by itself waits for up to 600 s until
 everything has happened once, for up to 780 s until what is freed late is gone."""
@@ -116,7 +119,7 @@ def script(cgroups: str = "/sys/fs/cgroup") -> str:
 def command(program: Path, daemon: Path, seconds: float, seed: int) -> list[str]:
     """What the guest runs."""
     words = [str(program), "-t", f"{seconds:g}", "-s", str(seed)]
-    text = f'{NO_FAIR_SERVER}\nset -- "$@" -o "$LAB_RESULTS"\n{script()}'
+    text = f'{NO_FAIR_SERVER}\n{_PATIENT}\nset -- "$@" -o "$LAB_RESULTS"\n{script()}'
     return ["/bin/sh", "-c", text, "sh", str(daemon), f"{seconds:.0f}", str(seed % 2**31), *words]
 
 
