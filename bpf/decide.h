@@ -280,45 +280,6 @@ static __always_inline int mthp_small(const struct mthp_facts *f,
 	       !mthp_wanted(f, t);
 }
 
-/* What a process' page tables are for. */
-struct mthp_tables {
-	__u64 bytes;		/* of all of them */
-	__s64 data;		/* pages that are private and writable, stacks of threads included */
-	__s64 mapped;		/* pages of files and of shared memory in them; counts that lag may say less than none */
-	__s64 threads;		/* beside the first */
-	__u64 stack_bytes;	/* RLIMIT_STACK, which glibc maps for each of these, as it was at the start */
-};
-
-/*
- * What the tables span that every program has, as programs of Debian 12 on x86-64 have ten: upper
- * levels, the first stack, the program, its loader, its libraries, the vdso.  In bytes: larger
- * pages take fewer tables for the same.
- */
-#define MTHP_OTHER_TABLES	(20ULL << 20)
-
-/* What glibc maps for a thread where RLIMIT_STACK is unlimited, on x86. */
-#define MTHP_USUAL_STACK	(2ULL << 20)
-
-/*
- * Places for pages of the heap in the tables of a process.  A thread's stack has a table of its own,
- * or a part of one, fills little of it, and asks for no large folio, as glibc maps it.  What is
- * private and writable bounds the places; where stacks are smaller than taken for, with them.
- * All that is taken away too much makes a process look denser than it is: it is not narrowed.
- */
-static __always_inline __u64 mthp_spanned(const struct mthp_tables *tables, __u32 page_shift)
-{
-	/* Beyond a terabyte it is as good as unlimited, and the product has room. */
-	__s64 stack = (tables->stack_bytes >> 40 ? MTHP_USUAL_STACK : tables->stack_bytes) >> page_shift;
-	__s64 table = mthp_min(1LL << (page_shift - 3), stack);
-	__s64 places = (__s64)(tables->bytes / sizeof(__u64)) - tables->mapped - tables->threads * table -
-		       (__s64)(MTHP_OTHER_TABLES >> page_shift);
-	__s64 stacks = tables->threads * stack;
-	__s64 private = tables->data - (stacks < tables->data ? stacks : 0);
-	__s64 spanned = mthp_min(places, private);
-
-	return spanned > 0 ? spanned : 0;
-}
-
 /*
  * Would large folios waste too much of a process' memory?  @spanned pages are what
  * it would have if all of its page tables were full, @present what it has.  Half of

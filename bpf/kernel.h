@@ -44,16 +44,11 @@ enum node_stat_item {
 	NR_WRITEBACK,
 };
 
-/* Of an enum without a name, which CO-RE cannot find; unchanged since 4.5. */
+/* Of an enum without a name, which CO-RE cannot find; unchanged since 2.6.34. */
 enum {
-	MM_FILEPAGES = 0,
 	MM_ANONPAGES = 1,
 	MM_SWAPENTS = 2,
-	MM_SHMEMPAGES = 3,
 };
-
-/* A macro of the interface to programs, the same on all architectures. */
-#define MTHP_RLIMIT_STACK 3
 
 enum psi_states {
 	PSI_MEM_SOME,
@@ -108,18 +103,8 @@ struct mm_struct {
 	struct percpu_counter rss_stat[4];
 };
 
-struct rlimit {
-	unsigned long rlim_cur;
-};
-
-struct signal_struct {
-	int nr_threads;
-	struct rlimit rlim[16];
-};
-
 struct task_struct {
 	struct mm_struct *mm;
-	struct signal_struct *signal;
 };
 
 #pragma clang attribute pop

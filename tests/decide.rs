@@ -65,7 +65,6 @@ tests! {
     unknown_memory_is_not_small,
     sparse_means_base_pages_where_zeroes_may_fill_up,
     wasteful_is_more_than_half_and_more_than_the_allowance,
-    what_is_no_place_of_the_heap_is_not_spanned,
     a_fuller_process_is_never_more_wasteful,
     a_cap_caps_every_order,
     a_cap_is_each_reasons_own,

@@ -289,52 +289,20 @@ static void sparse_means_base_pages_where_zeroes_may_fill_up(void)
 	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "0 turns the rule off");
 }
 
-/* 16 MiB are 4096 pages of 4 KiB. */
+/* 64 MiB are 16384 pages of 4 KiB. */
 static void wasteful_is_more_than_half_and_more_than_the_allowance(void)
 {
 	struct mthp_tunables t = defaults();
 
-	CHECK(!mthp_wasteful(4095, 0, &t), "one page less than the allowance");
-	CHECK(mthp_wasteful(4096, 0, &t), "the allowance");
+	CHECK(!mthp_wasteful(16383, 0, &t), "one page less than the allowance");
+	CHECK(mthp_wasteful(16384, 0, &t), "the allowance");
 	CHECK(!mthp_wasteful(40000, 20000, &t), "half of it is there");
 	CHECK(mthp_wasteful(40001, 20000, &t), "just less than half of it is");
 	CHECK(!mthp_wasteful(20000, 20000, &t), "all of it is there");
 	CHECK(!mthp_wasteful(0, ~0ULL, &t), "more than all of it");
 	t.page_shift = 16;
-	CHECK(mthp_wasteful(256, 0, &t), "the allowance is in bytes");
-	CHECK(!mthp_wasteful(255, 0, &t), "the allowance is in bytes");
-}
-
-static void what_is_no_place_of_the_heap_is_not_spanned(void)
-{
-	const __u64 table = 4096;
-	/* 110 tables, all of memory that may be of the heap. */
-	struct mthp_tables alone = { .bytes = 110 * table, .data = 1 << 20, .stack_bytes = 8 * MIB };
-	struct mthp_tables one;
-
-	CHECK(mthp_spanned(&alone, 12) == 100 * 512, "ten tables are of what every program has");
-	one = alone;
-	one.mapped = 1000;
-	CHECK(mthp_spanned(&one, 12) == 100 * 512 - 1000, "files and shared memory have places");
-	one = alone;
-	one.threads = 20;
-	CHECK(mthp_spanned(&one, 12) == 80 * 512, "a stack has a table");
-	one.data = 20 * 2048 + 300;
-	CHECK(mthp_spanned(&one, 12) == 300, "stacks are private and writable, too");
-	one.stack_bytes = ~0ULL;
-	one.data = 20 * 512 + 300;
-	CHECK(mthp_spanned(&one, 12) == 300, "unlimited are 2 MiB each");
-	one.data = 100;
-	CHECK(mthp_spanned(&one, 12) == 100, "stacks are smaller than taken for");
-	one = alone;
-	one.bytes = 3 * table;
-	CHECK(mthp_spanned(&one, 12) == 0, "fewer tables than every program has");
-	one = alone;
-	one.bytes = 10 * 65536;
-	one.threads = 20;
-	CHECK(mthp_spanned(&one, 16) == 10 * 8192 - 320 - 20 * 128, "a table of 64 KiB has places for many stacks");
-	one.bytes = 100 * 16384;
-	CHECK(mthp_spanned(&one, 14) == 100 * 2048 - 1280 - 20 * 512, "four share one of 16 KiB");
+	CHECK(mthp_wasteful(1024, 0, &t), "the allowance is in bytes");
+	CHECK(!mthp_wasteful(1023, 0, &t), "the allowance is in bytes");
 }
 
 static void a_fuller_process_is_never_more_wasteful(void)
@@ -449,7 +417,6 @@ static const struct test tests[] = {
 	TEST(unknown_memory_is_not_small),
 	TEST(sparse_means_base_pages_where_zeroes_may_fill_up),
 	TEST(wasteful_is_more_than_half_and_more_than_the_allowance),
-	TEST(what_is_no_place_of_the_heap_is_not_spanned),
 	TEST(a_fuller_process_is_never_more_wasteful),
 	TEST(a_cap_caps_every_order),
 	TEST(a_cap_is_each_reasons_own),

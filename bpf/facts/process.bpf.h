@@ -13,33 +13,31 @@
 
 /* Pages of a process. */
 struct mthp_process {
-	__u64 spanned;	/* places in its page tables that may be of its heap */
+	__u64 spanned;	/* places in its page tables, as far as they may be of anonymous memory */
 	__u64 present;	/* anonymous, in memory ... */
 	__u64 swapped;	/* ... and in swap: those keep their place */
 };
 
 /*
  * Samples the process that asks, which in a fault is the one that gets the memory
- * (but for a debugger's).  The counts lag behind by a batch for each processor, which
- * makes it seem sparser than it is; a large folio is more than a batch and counts at once.
+ * (but for a debugger's).  Files have tables too: what is private and writable bounds
+ * those of anonymous memory.  The counts lag behind by a batch for each processor,
+ * which makes it seem sparser than it is; a large folio is more than a batch and counts
+ * at once.
  */
 static __noinline void mthp_sample_process(struct mthp_process *process)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct mm_struct *mm = task->mm;
-	struct mthp_tables tables;
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	__u64 spanned, private;
 	__s64 present, swapped;
 
 	if (!mm || !process)
 		return;
-	tables.bytes = mm->pgtables_bytes.counter;
-	tables.data = mm->data_vm;
-	tables.mapped = mm->rss_stat[MM_FILEPAGES].count + mm->rss_stat[MM_SHMEMPAGES].count;
-	tables.threads = task->signal->nr_threads - 1;
-	tables.stack_bytes = task->signal->rlim[MTHP_RLIMIT_STACK].rlim_cur;
-	process->spanned = mthp_spanned(&tables, mthp_load()->page_shift);
+	spanned = mm->pgtables_bytes.counter / sizeof(__u64);
+	private = mm->data_vm;
 	present = mm->rss_stat[MM_ANONPAGES].count;
 	swapped = mm->rss_stat[MM_SWAPENTS].count;
+	process->spanned = spanned < private ? spanned : private;
 	process->present = present > 0 ? present : 0;
 	process->swapped = swapped > 0 ? swapped : 0;
 }

@@ -91,9 +91,19 @@ SWEEPS: Mapping[str, Sweep] = {
     ),
     "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none", "redis/set-none")),
     "sparse-waste": Sweep(
-        "16M",
-        ("0", "8M", "32M", "64M", "256M"),
-        ("bloat/sparse", "underused/cache", "services/grown", "redis/set-none", "memcached/none"),
+        "64M",
+        ("0", "16M", "32M", "48M", "256M"),
+        (
+            "bloat/sparse",
+            "underused/cache",
+            "services/grown",
+            "redis/set-none",
+            "memcached/none",
+            # Several processes that share the cgroup, sparse or not.
+            "underused/heaps",
+            "shapes/workers",
+            "kernbench/none",
+        ),
     ),
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),

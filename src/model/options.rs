@@ -97,7 +97,7 @@ pub static OPTIONS: &[Opt] = &[
         value_name: "SIZE",
         unit: Unit::Size,
         range: None,
-        default: "16M",
+        default: "64M",
         help: "Memory that large folios may waste in one process before its faults get base \
                pages; 0 turns the rule off. Lower: less waste, fewer large folios",
         rules: &[Rule::Sparse],

@@ -169,7 +169,7 @@ mod tests {
     fn the_defaults_are_as_documented() {
         let t = defaults(&X86).unwrap();
         assert_eq!((t.threshold_ns, t.window_ns), (100_000_000, 1_000_000_000));
-        assert_eq!((t.min_memory, t.sparse_bytes), (8 << 20, 16 << 20));
+        assert_eq!((t.min_memory, t.sparse_bytes), (8 << 20, 64 << 20));
         assert_eq!((t.limit_share, t.room_factor), (512, 1024));
         assert_eq!((t.max_hold, t.sample_mask), (64, 15));
         assert_eq!(t.count_nodes, 0);

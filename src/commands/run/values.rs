@@ -120,13 +120,16 @@ mod tests {
             ("default", 8 << 20)
         );
         let (_, services) = run(&["--policy", "small-services"]).unwrap();
-        assert_eq!(services.min_memory, 64 << 20);
+        assert_eq!(
+            (services.min_memory, services.sparse_bytes),
+            (64 << 20, 16 << 20)
+        );
         for words in [
             ["--policy", "small-services", "--min-memory", "1M"],
             ["--min-memory", "1M", "--policy", "small-services"],
         ] {
             let (_, t) = run(&words).unwrap();
-            assert_eq!(t.min_memory, 1 << 20);
+            assert_eq!((t.min_memory, t.sparse_bytes), (1 << 20, 16 << 20));
         }
         let (_, set) = run(&["--set", "max-hold=8", "--set", "count-machine=0"]).unwrap();
         assert_eq!((set.max_hold, set.count_machine), (8, 0));
