@@ -634,6 +634,26 @@ static struct psi_group *mthp_psi(struct cgroup *cgrp)
 	return child && child->cgroup->psi ? child->cgroup->psi->parent : NULL;
 }
 
+/* What bpf_cgroup_stall() tells of. */
+#define MTHP_STALLS ((1U << PSI_NONIDLE) - 1)
+
+/*
+ * Is a stall on that nobody is about to fold? The kernel's own worker stops where it takes a group
+ * for idle, which it does while a single task stalls there. Any change of a task starts it again, so
+ * what goes on since then is all there is to fold.
+ */
+static bool mthp_stalls_unseen(struct psi_group *group)
+{
+	int cpu;
+
+	if (delayed_work_pending(&group->avgs_work))
+		return false;
+	for_each_possible_cpu(cpu)
+		if (READ_ONCE(per_cpu_ptr(group->pcpu, cpu)->state_mask) & MTHP_STALLS)
+			return true;
+	return false;
+}
+
 __bpf_kfunc_start_defs();
 
 /* Those of the series, see there. bpf_cgroup_anon_pages() is the module's own. */
@@ -649,10 +669,13 @@ __bpf_kfunc int bpf_cgroup_flush_stats(struct cgroup *cgrp)
 		return -EOPNOTSUPP;
 	/*
 	 * The kernel's own worker folds the times of the CPUs, and updates averages only when
-	 * they are due. It stops where it takes a group for idle, which it does while a single
-	 * task stalls there. The group lives as long as @cgrp.
+	 * they are due. It is queued only where there is something to fold: a scan asks for each
+	 * cgroup, most are idle, and under pressure a queue without a rescuer may have to wait for
+	 * memory. Where nothing is queued the flush returns at once. The group lives as long as
+	 * @cgrp.
 	 */
-	schedule_delayed_work(&group->avgs_work, 0);
+	if (mthp_stalls_unseen(group))
+		schedule_delayed_work(&group->avgs_work, 0);
 	flush_delayed_work(&group->avgs_work);
 	return 0;
 }
@@ -884,8 +907,11 @@ static int __init mthp_init(void)
 	err = register_btf_kfunc_id_set(BPF_PROG_TYPE_STRUCT_OPS, &mthp_kfunc_set) ?:
 	      register_btf_kfunc_id_set(BPF_PROG_TYPE_SYSCALL, &mthp_kfunc_set) ?:
 	      register_bpf_struct_ops(&mthp_struct_ops, bpf_mthp_ops);
-	if (!err && mthp_has_types)
+	if (!err && mthp_has_types) {
+		/* Ends what the log said of an earlier refusal: mthp_ext looks for these words. */
+		pr_info("loaded, version %s\n", MTHP_VERSION);
 		return 0;
+	}
 	pr_err("the module's type information is missing, or of another kernel build: build it again (%d)\n",
 	       err);
 	err = err ?: -EINVAL;

@@ -208,8 +208,8 @@ MUTANTS = (
     Mutant("stall-not-flushed", "\tflush_delayed_work(&group->avgs_work);\n", "", "a_flush_brings_stall_up_to_date"),
     Mutant(
         "flush-without-a-worker",
-        "\tschedule_delayed_work(&group->avgs_work, 0);\n",
-        "",
+        "\t\tschedule_delayed_work(&group->avgs_work, 0);\n",
+        "\t\t;\n",
         "a_flush_brings_stall_up_to_date",
     ),
     Mutant(
