@@ -49,12 +49,17 @@ designed() { # reclaim alone is not asked about: nothing is missing
 said() { dmesg | grep "$1"; }
 
 is "without the module there is no carrier" support 5 none
-is "... and it says that it is not installed" cause "mthp_hook is not installed" mthp-ext-dkms
 DKMS=/var/lib/dkms/mthp-hook DEP=/lib/modules/$(uname -r)/modules.dep
-mkdir -p $DKMS "${DEP%/*}"
+is "... and where there are no modules of this kernel it does not say that there is none" cause "cannot be told from here" "as root on the host"
+mkdir -p "${DEP%/*}"
+is "... and where there are, it says that it is not installed" cause "mthp_hook is not installed" mthp-ext-dkms
+mkdir -p $DKMS
 is "a module that DKMS has not built is told from that" cause "DKMS has built no module" "headers of this kernel"
 echo updates/dkms/mthp_hook.ko.xz: >"$DEP"
 is "... and one that is not loaded" cause "installed, and not loaded" "run .modprobe mthp_hook"
+mv /dev/kmsg /dev/hidden
+is "... and whether it was refused is not known without the log" cause "was refused cannot be told from here" "journalctl"
+mv /dev/hidden /dev/kmsg
 rm -r $DKMS "$DEP"
 is "a kernel without types is said to be one" types
 is "types of another kernel are refused" refused "$D/other/mthp_hook.ko" \
@@ -93,6 +98,7 @@ echo always >/sys/kernel/mm/transparent_hugepage/enabled
 is "the module works" tried 0 "$D/usual/mthp_hook.ko" 'it works'
 
 is "the module is the carrier" support 0 'module mthp_hook .*'
+is "... and the log says that it was loaded" said 'mthp_hook: loaded, version '
 is "... which does without reclaim by design" designed
 is "a second load is refused" refused "$D/usual/mthp_hook.ko" 'File exists'
 is "... and the first stays" support 0 'module mthp_hook .*'
@@ -102,6 +108,8 @@ mount -t securityfs none /sys/kernel/security 2>/dev/null
 echo integrity >/sys/kernel/security/lockdown
 is "a locked down kernel refuses it" refused "$D/usual/mthp_hook.ko" 'Lockdown: insmod: unsigned module loading is restricted'
 is "... and mthp_ext says that there is no carrier" support 5 none
+is "... but not that it was this one, where it is not installed" cause "mthp_hook is not installed" mthp-ext-dkms
+echo updates/dkms/mthp_hook.ko.xz: >"$DEP"
 is "... because of signatures" cause "locked down, as by secure boot" "mokutil --import"
 echo Y >/sys/module/module/parameters/sig_enforce
 is "a kernel that wants signatures refuses it" refused "$D/usual/mthp_hook.ko" 'Loading of unsigned module is rejected'

@@ -23,8 +23,11 @@ cause() { # CAUSE REMEDY: why there is no carrier, and what to do; patterns
 }
 
 is "the kernel wants signatures" grep -qx Y /sys/module/module/parameters/sig_enforce
+DEP=/lib/modules/$(uname -r)/modules.dep
+mkdir -p "${DEP%/*}"
 is "before it is tried, the module is not installed" cause "mthp_hook is not installed" mthp-ext-dkms
 is "a module without a signature is refused" refused 'Loading of unsigned module is rejected' 'ey was rejected by service'
+echo updates/dkms/mthp_hook.ko.xz: >"$DEP"
 is "... and mthp_ext says why" cause "signed modules only .module.sig_enforce." "mokutil --import /var/lib/dkms/mok.pub"
 echo 1 >/proc/sys/kernel/modules_disabled
 is "a kernel that loads no more modules is told from that" cause "kernel.modules_disabled is 1" "boot, and run .modprobe mthp_hook"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 use super::*;
-use crate::kernel::absent::Enforced;
+use crate::kernel::absent::{Enforced, Hidden};
 
 fn full() -> Facts {
     Facts {
@@ -328,6 +328,21 @@ fn without_a_carrier_its_cause_has_the_remedy() {
             "mokutil",
         ),
         (Absent::Refused("a line".to_owned()), "`a line`", "look"),
+        (
+            Absent::Untold(Hidden::Directory("/lib/modules/6.12".to_owned())),
+            "cannot be told from here: there is no /lib/modules/6.12",
+            "outside of containers",
+        ),
+        (
+            Absent::Untold(Hidden::File("a file: no".to_owned())),
+            "is installed cannot be told from here (a file: no)",
+            "`mthp_ext support` as root on the host",
+        ),
+        (
+            Absent::Untold(Hidden::Log("a log: no".to_owned())),
+            "was refused cannot be told from here (a log: no)",
+            "journalctl -u modprobe@mthp_hook",
+        ),
     ] {
         let facts = without(absent);
         let out = shown(&facts);
