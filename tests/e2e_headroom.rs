@@ -27,7 +27,9 @@ const NO_SCAN: [&str; 6] = [
 fn takes_back() -> bool {
     let support = output(&["support", "--json"]);
     let support: serde_json::Value = common::schema::answer("support", &support.stdout);
-    let lacks = support["differences"].as_array().unwrap();
+    let serde_json::Value::Array(lacks) = &support["differences"] else {
+        panic!("{support}");
+    };
     !lacks.iter().any(|lack| lack["of"] == "reclaim")
 }
 
