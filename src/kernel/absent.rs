@@ -500,7 +500,7 @@ mod tests {
         // As systemd hides it.
         let root = system(&[USUAL[0], (dep, "mthp_hook.ko:\n")]);
         let hidden = root.path().join("lib/modules");
-        fs::set_permissions(&hidden, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o0)).unwrap();
         let absent = Absent::of(root.path(), RELEASE, log(libc::ENOENT));
         fs::set_permissions(&hidden, fs::Permissions::from_mode(0o755)).unwrap();
         let by_root = Absent::Untold(Hidden::Log(
