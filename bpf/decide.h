@@ -77,7 +77,7 @@ static __always_inline int mthp_wanted(const struct mthp_facts *f, const struct 
 }
 
 /*
- * How large is it?  What was charged since the last scan may be anon or shmem: count it
+ * How large is it?  What was charged since the last sample may be anon or shmem: count it
  * as such, or a program that starts and fills its heap would stay small for up to a
  * window.  What is not charged any more is not its memory, either.
  */

@@ -71,7 +71,7 @@ int mthp_explain(struct mthp_explained *e)
 	/* Of a cgroup not seen yet all stays, where reclaim asks. */
 	if (!state)
 		mthp_pass(&e->now.decided[BPF_MTHP_RECLAIM]);
-	if (mthp_passes_all(state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp)))
+	if (mthp_passes_all(mthp_profile(e->now.profile)))
 		for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 			mthp_pass(&e->now.decided[reason]);
 			e->since_ns[reason] = mthp_stale_since();

@@ -35,6 +35,7 @@ extern unsigned long bpf_mem_cgroup_page_state(struct mem_cgroup *memcg, int idx
  * have; and there is no way to leave out one extern of an object.
  */
 extern __u64 bpf_cgroup_anon_pages(struct cgroup *cgrp) __ksym __weak;
+
 #define MTHP_STAT(memcg, item)	\
 	bpf_mem_cgroup_page_state(memcg, bpf_core_enum_value(enum node_stat_item, item))
 

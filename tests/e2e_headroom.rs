@@ -5,7 +5,7 @@ mod common;
 
 use std::fs::File;
 
-use common::ext::{Ext, K64, SELDOM, output, status_of};
+use common::ext::{Ext, K64, SELDOM, status_of, support};
 use common::own::{OwnFile, object_without};
 use common::worker::{MADV_PAGEOUT, Worker, mostly_huge};
 use common::{
@@ -25,8 +25,7 @@ const NO_SCAN: [&str; 6] = [
 /// Does the kernel ask at reclaim?  Without that, as with the module, what was given stays, and large folios have
 /// their share at most.
 fn takes_back() -> bool {
-    let support = output(&["support", "--json"]);
-    let support: serde_json::Value = common::schema::answer("support", &support.stdout);
+    let support = support();
     let serde_json::Value::Array(lacks) = &support["differences"] else {
         panic!("{support}");
     };

@@ -14,7 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use common::caps;
-use common::ext::{self, Ext, attached, command, fails, output, run_on, status, status_of};
+use common::ext::{
+    self, Ext, attached, command, fails, output, run_on, status, status_of, support,
+};
 use common::inject;
 use common::own::OwnFile;
 use common::worker::Worker;
@@ -93,8 +95,7 @@ fn a_signal_detaches_and_ends_well() {
 #[ignore = "needs the lab's VM"]
 fn what_the_carrier_lacks_is_said_at_the_start() {
     world();
-    let support = output(&["support", "--json"]);
-    let support: serde_json::Value = common::schema::answer("support", &support.stdout);
+    let support = support();
     let group = Group::new("carried");
     let ext = Ext::run(&group, &["--policy", "headroom"]);
     let lines = ext.during(Duration::from_secs(2));
@@ -121,8 +122,7 @@ fn what_the_carrier_lacks_is_said_at_the_start() {
 #[ignore = "needs the lab's VM"]
 fn what_the_carrier_lacks_is_said_again_after_a_reload() {
     world();
-    let support = output(&["support", "--json"]);
-    let support: serde_json::Value = common::schema::answer("support", &support.stdout);
+    let support = support();
     let group = Group::new("carried-on");
     let file = OwnFile::new("config.toml", "policy = 'headroom'\n");
     let ext = Ext::run(&group, &["--config", file.path()]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use common::ext::{Ext, output, status, status_of};
+use common::ext::{Ext, status, status_of, support};
 use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
 use common::{Group, MIB, Setting, Swap, count_all, eventually, record, world, write};
 
@@ -23,9 +23,7 @@ fn args<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
 
 /// Is it the module that carries the hook?
 fn by_module() -> bool {
-    let support = output(&["support", "--json"]);
-    let support: serde_json::Value = common::schema::answer("support", &support.stdout);
-    support["carrier"] != "kernel"
+    support()["carrier"] != "kernel"
 }
 
 /// Brings a cgroup into full stall: its worker must exceed memory.high, with

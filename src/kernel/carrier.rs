@@ -177,11 +177,10 @@ impl Carrier {
         root: &Cgroup,
     ) -> Result<libbpf_rs::Result<()>> {
         let mut value = vec![0; ops.value_size() as usize];
-        let short = no_hook;
         let at = self.program_offset()?;
         // A descriptor is as long as the pointer that the kernel puts there.
         let fd = u64::try_from(program.as_raw_fd()).unwrap_or_default();
-        put(&mut value, at, &fd.to_ne_bytes()).ok_or_else(short)?;
+        put(&mut value, at, &fd.to_ne_bytes()).ok_or_else(no_hook)?;
         let key = 0u32.to_ne_bytes();
         if self.by == By::Series {
             return Ok(ops.update(&key, &value, MapFlags::ANY));
@@ -192,13 +191,13 @@ impl Carrier {
             .write(true)
             .open(procs)
             .map_err(|source| refused(errno_of(&source), &root.path))?;
-        put(&mut value, MODULE_CGROUP, &root.id.to_ne_bytes()).ok_or_else(short)?;
+        put(&mut value, MODULE_CGROUP, &root.id.to_ne_bytes()).ok_or_else(no_hook)?;
         put(
             &mut value,
             MODULE_CGROUP + 8,
             &procs.as_raw_fd().to_ne_bytes(),
         )
-        .ok_or_else(short)?;
+        .ok_or_else(no_hook)?;
         Ok(ops.update(&key, &value, MapFlags::ANY))
     }
 

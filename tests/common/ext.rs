@@ -41,6 +41,12 @@ pub fn status() -> Value {
     schema::answer("status", &out.stdout)
 }
 
+/// `support --json`, whatever is missing.
+pub fn support() -> Value {
+    let out = output(&["support", "--json"]);
+    schema::answer("support", &out.stdout)
+}
+
 /// The line of a cgroup in `status --json`.
 pub fn status_of(group: &Group) -> Value {
     let status = status();
