@@ -38,7 +38,7 @@ struct mthp_facts {
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
-	__u32 sparse;		/* what mthp_wasteful() said last */
+	__u32 sparse;		/* what mthp_grow() said last */
 };
 
 /*
@@ -293,6 +293,73 @@ static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
 		return 0;
 	return present * 2 < spanned &&
 	       spanned - present >= t->sparse_bytes >> mthp_common(t)->page_shift;
+}
+
+/* A process, in pages. */
+struct mthp_process {
+	__u32 pid;		/* of all its threads */
+	__u64 places;		/* in its page tables ... */
+	__u64 others;		/* ... and those of them that are not of its heap */
+	__u64 private;		/* what it could write without sharing it */
+	__u64 present;		/* anonymous, in memory ... */
+	__u64 swapped;		/* ... and in swap: those keep their place */
+};
+
+/* What the growth of a process is measured from, in pages, and what was found. */
+struct mthp_growth {
+	__u64 others;
+	__u64 spanned;
+	__u64 present;
+	__u32 sparse;
+	__u32 pad;
+};
+
+/* What is private bounds what may be of the heap. */
+static __always_inline __u64 mthp_spanned(const struct mthp_process *p, __u64 others)
+{
+	return mthp_min(p->places > others ? p->places - others : 0, p->private);
+}
+
+/*
+ * A process that was not seen before.  It may have lived for long, so it is judged as a whole.  One
+ * that is not sparse has not shown yet that it never will be: it does not end what another has shown.
+ */
+static __always_inline void mthp_meet(struct mthp_growth *g, const struct mthp_process *p, __u32 before,
+				      const struct mthp_tunables *t)
+{
+	g->others = p->others;
+	g->spanned = mthp_spanned(p, g->others);
+	g->present = p->present + p->swapped;
+	g->sparse = before || mthp_wasteful(g->spanned, g->present, t);
+	g->pad = 0;
+}
+
+/*
+ * One that was: how full is what it spans since?  What it gave back meanwhile says nothing about
+ * that, so it is measured from there, and tables stay when threads end and files go.  One that is
+ * full as a whole is not sparse.
+ */
+static __always_inline __u32 mthp_grow(struct mthp_growth *g, const struct mthp_process *p,
+				       const struct mthp_tunables *t)
+{
+	__u64 enough = t->sparse_bytes / MTHP_GROWTH_PARTS >> mthp_common(t)->page_shift;
+	__u64 present = p->present + p->swapped, spanned, more;
+	__u32 shrunk;
+
+	if (p->others > g->others)
+		g->others = p->others;
+	spanned = mthp_spanned(p, g->others);
+	more = spanned - g->spanned;
+	shrunk = spanned < g->spanned || present < g->present;
+	if (present * 2 >= spanned)
+		g->sparse = 0;
+	else if (!shrunk && more >= enough)
+		g->sparse = (present - g->present) * 2 < more;
+	if (shrunk || more >= enough) {
+		g->spanned = spanned;
+		g->present = present;
+	}
+	return g->sparse;
 }
 
 /* A process that touches a page here and a page there: so would be each large folio. */
