@@ -38,7 +38,7 @@ struct mthp_facts {
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
-	__u32 sparse;		/* what mthp_grow() said last */
+	__u32 sparse;		/* what mthp_sparse_after() said last */
 };
 
 /*
@@ -297,69 +297,116 @@ static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
 
 /* A process, in pages. */
 struct mthp_process {
-	__u32 pid;		/* of all its threads */
-	__u64 places;		/* in its page tables ... */
-	__u64 others;		/* ... and those of them that are not of its heap */
+	__u32 pid;		/* of all its threads ... */
+	__u64 mm;		/* ... and of its memory, which is another after exec(); 0: it has none */
+	__u64 places;		/* in its page tables */
 	__u64 private;		/* what it could write without sharing it */
+	__u64 mapped;		/* of files and shared memory */
+	__u64 threads;		/* beside the first: a number */
 	__u64 present;		/* anonymous, in memory ... */
 	__u64 swapped;		/* ... and in swap: those keep their place */
 };
 
 /* What the growth of a process is measured from, in pages, and what was found. */
 struct mthp_growth {
-	__u64 others;
-	__u64 spanned;
+	__u64 mm;
+	__u64 places;
+	__u64 others;		/* of these not of the heap: the most there were at a time */
+	__s64 heap;		/* places less others */
 	__u64 present;
-	__u32 sparse;
-	__u32 pad;
+	__u32 sparse;		/* 1: what it grew by last was mostly empty */
+	__u32 known;		/* 0: it has not grown enough to show anything */
 };
 
-/* What is private bounds what may be of the heap. */
-static __always_inline __u64 mthp_spanned(const struct mthp_process *p, __u64 others)
+/*
+ * Places of a table.  A process is judged by what it grows by, and each time by eight tables: as
+ * many folios of the size that a table is for.
+ */
+static __always_inline __u64 mthp_table(const struct mthp_tunables *t)
 {
-	return mthp_min(p->places > others ? p->places - others : 0, p->private);
+	return (1ULL << mthp_common(t)->page_shift) / sizeof(__u64);
 }
 
+#define MTHP_GROWTH_TABLES	8
+
+/* fault_around_bytes, in pages of 4 KiB: a table may hold no more than that of a file. */
+#define MTHP_FAULT_AROUND	16
+
+/* glibc's stack of a thread, RLIMIT_STACK as it usually is: a table of its own, or a part of one. */
+#define MTHP_STACK_BYTES	(8ULL << 20)
+
 /*
- * A process that was not seen before.  It may have lived for long, so it is judged as a whole.  One
- * that is not sparse has not shown yet that it never will be: it does not end what another has shown.
+ * Places that are not of the heap: at most, so that what a process maps meanwhile is no growth.
+ * Too many make it look denser than it is, which leaves it as it would be without this rule.
  */
-static __always_inline void mthp_meet(struct mthp_growth *g, const struct mthp_process *p, __u32 before,
+static __always_inline __u64 mthp_others(const struct mthp_process *p, const struct mthp_tunables *t)
+{
+	__u64 stack = mthp_min(mthp_table(t), MTHP_STACK_BYTES >> mthp_common(t)->page_shift);
+
+	return p->mapped * (mthp_table(t) / MTHP_FAULT_AROUND) + p->threads * stack;
+}
+
+/* What it spans as a whole: files have tables, too, but what it could write bounds the heap. */
+static __always_inline __u64 mthp_spanned(const struct mthp_process *p)
+{
+	return mthp_min(p->places, p->private);
+}
+
+/* A process that was not seen before. */
+static __always_inline void mthp_meet(struct mthp_growth *g, const struct mthp_process *p,
 				      const struct mthp_tunables *t)
 {
-	g->others = p->others;
-	g->spanned = mthp_spanned(p, g->others);
+	g->mm = p->mm;
+	g->places = p->places;
+	g->others = mthp_others(p, t);
+	g->heap = (__s64)(g->places - g->others);
 	g->present = p->present + p->swapped;
-	g->sparse = before || mthp_wasteful(g->spanned, g->present, t);
-	g->pad = 0;
+	g->sparse = 0;
+	g->known = 0;
 }
 
 /*
  * One that was: how full is what it spans since?  What it gave back meanwhile says nothing about
- * that, so it is measured from there, and tables stay when threads end and files go.  One that is
- * full as a whole is not sparse.
+ * that, so it is measured from there.  Tables stay when threads end and files are reclaimed, until
+ * there are fewer tables.  One that is full as a whole is not sparse.
  */
-static __always_inline __u32 mthp_grow(struct mthp_growth *g, const struct mthp_process *p,
-				       const struct mthp_tunables *t)
+static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_process *p,
+				      const struct mthp_tunables *t)
 {
-	__u64 enough = t->sparse_bytes / MTHP_GROWTH_PARTS >> mthp_common(t)->page_shift;
-	__u64 present = p->present + p->swapped, spanned, more;
-	__u32 shrunk;
+	__s64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, heap, more;
+	__u64 present = p->present + p->swapped, others = mthp_others(p, t);
+	__u32 anew = p->places < g->places || present < g->present;
 
-	if (p->others > g->others)
-		g->others = p->others;
-	spanned = mthp_spanned(p, g->others);
-	more = spanned - g->spanned;
-	shrunk = spanned < g->spanned || present < g->present;
-	if (present * 2 >= spanned)
+	if (others > g->others || p->places < g->places)
+		g->others = others;
+	heap = (__s64)(p->places - g->others);
+	more = heap - g->heap;
+	if (mthp_spanned(p) >= (__u64)enough && present * 2 >= mthp_spanned(p)) {
 		g->sparse = 0;
-	else if (!shrunk && more >= enough)
-		g->sparse = (present - g->present) * 2 < more;
-	if (shrunk || more >= enough) {
-		g->spanned = spanned;
+		g->known = 1;
+	} else if (!anew && more >= enough) {
+		g->sparse = (__s64)(present - g->present) * 2 < more;
+		g->known = 1;
+	}
+	if (anew || more < 0 || more >= enough) {
+		g->heap = heap;
 		g->present = present;
 	}
-	return g->sparse;
+	g->places = p->places;
+}
+
+/*
+ * What that says of the cgroup.  A process that has shown nothing by its growth neither ends what
+ * another has shown nor adds to it.
+ */
+static __always_inline __u32 mthp_sparse_after(__u32 before, const struct mthp_growth *g,
+					       const struct mthp_process *p, const struct mthp_tunables *t)
+{
+	if (g->known && g->sparse)
+		return MTHP_SPARSE_GROWTH;
+	if (mthp_wasteful(mthp_spanned(p), p->present + p->swapped, t))
+		return MTHP_SPARSE_WHOLE;
+	return !g->known && before == MTHP_SPARSE_GROWTH ? before : MTHP_NOT_SPARSE;
 }
 
 /* A process that touches a page here and a page there: so would be each large folio. */

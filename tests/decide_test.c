@@ -318,18 +318,19 @@ static void a_fuller_process_is_never_more_wasteful(void)
 	}
 }
 
+/* A table has 512 places; eight of them are 4096. */
 static struct mthp_process process(__u64 places, __u64 present)
 {
 	return (struct mthp_process){ .places = places, .private = 1ULL << 40, .present = present };
 }
 
-static struct mthp_growth met(__u64 places, __u64 present, __u32 before)
+static struct mthp_growth met(__u64 places, __u64 present)
 {
 	const struct mthp_tunables t = defaults();
 	struct mthp_process p = process(places, present);
 	struct mthp_growth g;
 
-	mthp_meet(&g, &p, before, &t);
+	mthp_meet(&g, &p, &t);
 	return g;
 }
 
@@ -338,85 +339,129 @@ static __u32 grown(struct mthp_growth *g, __u64 places, __u64 present)
 	const struct mthp_tunables t = defaults();
 	struct mthp_process p = process(places, present);
 
-	return mthp_grow(g, &p, &t);
+	mthp_grow(g, &p, &t);
+	return g->sparse;
 }
 
-static void a_process_that_was_not_seen_before_is_judged_as_a_whole(void)
-{
-	CHECK(met(16384, 0, 0).sparse, "wastes the allowance");
-	CHECK(!met(16383, 0, 0).sparse, "wastes less");
-	CHECK(met(16383, 0, 1).sparse, "others were sparse, and it has not shown that it is not");
-}
-
-/* A quarter of 64 MiB are 4096 pages of 4 KiB. */
 static void a_process_is_judged_by_what_it_grows_by(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_growth g = met(12000, 1000, 0);
+	struct mthp_growth g = met(12000, 1000);
 	struct mthp_process p;
 
-	CHECK(!grown(&g, 16095, 1000), "less than a quarter of the allowance says nothing");
-	CHECK(grown(&g, 16096, 3047), "just less than half of it");
-	CHECK(grown(&g, 20191, 7142), "nor does less when it is sparse");
-	CHECK(!grown(&g, 20192, 5095), "half of it, though the whole is far from half full");
+	CHECK(!grown(&g, 16095, 1000) && !g.known, "less than eight tables say nothing");
+	CHECK(grown(&g, 16096, 3047) && g.known, "just less than half of them");
+	CHECK(grown(&g, 20191, 7142), "nor do fewer when it is sparse");
+	CHECK(!grown(&g, 20192, 5095) && g.known, "half of it, though the whole is far from half full");
 	CHECK(grown(&g, 24288, 5095), "nothing of it");
-	t.page_shift = 16;
-	g = met(750, 100, 0);
-	p = process(1005, 100);
-	CHECK(!mthp_grow(&g, &p, &t), "the allowance is in bytes");
-	p = process(1006, 100);
-	CHECK(mthp_grow(&g, &p, &t), "the allowance is in bytes");
+	t.page_shift = 14;
+	p = process(20480, 17000);
+	mthp_meet(&g, &p, &t);
+	p = process(36863, 17000);
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "a table of larger pages has more places");
+	p = process(36864, 17000);
+	mthp_grow(&g, &p, &t);
+	CHECK(g.known && g.sparse, "a table of larger pages has more places");
 }
 
 static void what_a_process_gave_back_says_nothing(void)
 {
-	struct mthp_growth g = met(40000, 20000, 0);
+	struct mthp_growth g = met(40000, 20000);
 
 	CHECK(!grown(&g, 50000, 10000), "fewer pages, in more tables");
 	CHECK(grown(&g, 54096, 10000), "counted from there");
-	CHECK(grown(&g, 20000, 9000) && grown(&g, 21000, 9400), "fewer tables");
-	CHECK(!grown(&g, 24096, 11048), "counted from there");
+	CHECK(grown(&g, 30000, 9000) && grown(&g, 31000, 9400), "fewer tables");
+	CHECK(!grown(&g, 34096, 11048), "counted from there");
 }
 
 static void a_process_that_is_full_is_not_sparse(void)
 {
-	struct mthp_growth g = met(40000, 10000, 0);
+	struct mthp_growth g = met(40000, 10000);
 
-	CHECK(g.sparse && grown(&g, 40000, 19999), "less than half is there");
-	CHECK(!grown(&g, 40000, 20000), "half");
-	CHECK(!grown(&g, 44096, 22048), "nor by a part, as long as half of the whole is there");
+	CHECK(grown(&g, 44096, 10000) && grown(&g, 44096, 22047), "less than half is there");
+	CHECK(!grown(&g, 44096, 22048), "half");
+	CHECK(!grown(&g, 60000, 40000) && !grown(&g, 64096, 40000), "an empty part of a full whole");
+	g = met(4000, 600);
+	CHECK(!grown(&g, 4095, 4000) && !g.known, "it is too small to show that");
+	CHECK(!grown(&g, 4096, 4000) && g.known, "it is not");
 }
 
 static void what_is_swapped_keeps_its_place(void)
 {
 	const struct mthp_tunables t = defaults();
 	struct mthp_process p = process(12000, 1000);
-	struct mthp_growth g = met(12000, 1000, 0);
+	struct mthp_growth g = met(12000, 1000);
 
 	p.places = 16096;
 	p.swapped = 2048;
-	CHECK(!mthp_grow(&g, &p, &t), "half of it is there or in swap");
+	mthp_grow(&g, &p, &t);
+	CHECK(g.known && !g.sparse, "half of it is there or in swap");
 }
 
+/* 16 pages of a file may have a table. */
 static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
 {
 	const struct mthp_tunables t = defaults();
 	struct mthp_process p = process(12000, 1000);
-	struct mthp_growth g = met(12000, 1000, 0);
+	struct mthp_growth g = met(12000, 1000);
 
-	p.places = 40000;
-	p.others = 28000;
-	CHECK(!mthp_grow(&g, &p, &t), "tables of files and of threads");
-	p.others = 0;
-	CHECK(!mthp_grow(&g, &p, &t), "which stay when these have gone");
+	p.places = 12000 + 4096 + 20 * 512 + 10 * 512;
+	p.mapped = 20 * 16;
+	p.threads = 11;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "tables of files and of threads");
+	p.mapped = 0;
+	p.threads = 0;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "which stay when these have gone");
 	p.places += 4096;
-	CHECK(mthp_grow(&g, &p, &t), "more than that is of the heap");
-	g = met(12000, 1000, 0);
-	p.places = 40000;
-	p.private = 16095;
-	CHECK(!mthp_grow(&g, &p, &t), "nor what it could not write without sharing it");
-	p.private = 16096;
-	CHECK(mthp_grow(&g, &p, &t), "what it could");
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "more than that is of the heap");
+	/* Files are unmapped, and their tables go. */
+	g = met(12000, 1000);
+	p.places = 100000;
+	p.mapped = 200 * 16;
+	mthp_grow(&g, &p, &t);
+	p.places = 12000;
+	p.mapped = 0;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "files");
+	p.places = 16096;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "measured from what was left");
+}
+
+static void who_has_shown_nothing_neither_ends_a_verdict_nor_adds_to_it(void)
+{
+	const struct mthp_tunables t = defaults();
+	const struct mthp_process p = process(4000, 600), waste = process(40000, 600);
+	struct mthp_growth nothing = met(4000, 600), dense = nothing, sparse = nothing;
+
+	grown(&sparse, 8096, 600);
+	grown(&dense, 8096, 5000);
+	for (__u32 before = MTHP_NOT_SPARSE; before <= MTHP_SPARSE_GROWTH; before++) {
+		CHECK(mthp_sparse_after(before, &sparse, &p, &t) == MTHP_SPARSE_GROWTH, "%u", before);
+		CHECK(mthp_sparse_after(before, &dense, &p, &t) == MTHP_NOT_SPARSE, "%u", before);
+		CHECK(mthp_sparse_after(before, &dense, &waste, &t) == MTHP_SPARSE_WHOLE, "%u", before);
+		CHECK(mthp_sparse_after(before, &nothing, &waste, &t) == MTHP_SPARSE_WHOLE, "%u", before);
+	}
+	CHECK(mthp_sparse_after(MTHP_SPARSE_GROWTH, &nothing, &p, &t) == MTHP_SPARSE_GROWTH,
+	      "the next may be like the last");
+	CHECK(!mthp_sparse_after(MTHP_SPARSE_WHOLE, &nothing, &p, &t), "what another one has is its own matter");
+	CHECK(!mthp_sparse_after(MTHP_NOT_SPARSE, &nothing, &p, &t), "nobody has shown anything");
+}
+
+static void what_could_not_be_written_is_not_of_the_heap(void)
+{
+	const struct mthp_tunables t = defaults();
+	const struct mthp_growth nothing = met(0, 0);
+	struct mthp_process p = process(40000, 0);
+
+	p.private = 16383;
+	CHECK(!mthp_sparse_after(MTHP_NOT_SPARSE, &nothing, &p, &t), "tables of files");
+	p.private = 16384;
+	CHECK(mthp_sparse_after(MTHP_NOT_SPARSE, &nothing, &p, &t), "the allowance");
 }
 
 /* From the same start; with less than there was nothing is judged. */
@@ -426,16 +471,20 @@ static void fuller_growth_is_never_sparser(void)
 		struct mthp_tunables t = nasty_tunables();
 		struct mthp_process p = process(nasty_u64() >> 13, nasty_u64() >> 14);
 		struct mthp_growth less, more;
-		__u64 a = p.present + (nasty_u64() >> 14), b = p.present + (nasty_u64() >> 14);
+		__u64 a = nasty_u64() >> 14, b = nasty_u64() >> 14;
 
-		mthp_meet(&less, &p, i % 2, &t);
+		a += p.present;
+		b += p.present;
+		mthp_meet(&less, &p, &t);
 		more = less;
 		p.places += nasty_u64() >> 13;
-		p.others = nasty_u64() >> 13;
+		p.mapped = nasty_u64() >> 20;
+		p.threads = nasty_u64() >> 40;
 		p.present = a < b ? a : b;
 		mthp_grow(&less, &p, &t);
 		p.present = a < b ? b : a;
-		CHECK(less.sparse >= mthp_grow(&more, &p, &t), "%llu: %llu, %llu", p.places, a, b);
+		mthp_grow(&more, &p, &t);
+		CHECK(less.sparse >= more.sparse, "%llu: %llu, %llu", p.places, a, b);
 	}
 }
 
@@ -539,12 +588,13 @@ static const struct test tests[] = {
 	TEST(sparse_means_base_pages_where_zeroes_may_fill_up),
 	TEST(wasteful_is_more_than_half_and_more_than_the_allowance),
 	TEST(a_fuller_process_is_never_more_wasteful),
-	TEST(a_process_that_was_not_seen_before_is_judged_as_a_whole),
 	TEST(a_process_is_judged_by_what_it_grows_by),
 	TEST(what_a_process_gave_back_says_nothing),
 	TEST(a_process_that_is_full_is_not_sparse),
 	TEST(what_is_swapped_keeps_its_place),
 	TEST(what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end),
+	TEST(who_has_shown_nothing_neither_ends_a_verdict_nor_adds_to_it),
+	TEST(what_could_not_be_written_is_not_of_the_heap),
 	TEST(fuller_growth_is_never_sparser),
 	TEST(a_cap_caps_every_order),
 	TEST(a_cap_is_each_reasons_own),

@@ -11,11 +11,7 @@
 #include <bpf/bpf_helpers.h>
 #include "decide.h"
 
-/*
- * By process, what its growth is measured from.  Where more are at work, the one that was not
- * looked at for longest is met anew.  A pid that is used again belongs to a process that has less,
- * so it is measured from there.
- */
+/* By pid: what its growth is measured from.  Of many processes, some that are idle are met anew. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -25,46 +21,52 @@ struct {
 
 /*
  * Samples the process that asks, which in a fault is the one that gets the memory
- * (but for a debugger's).  Files have tables too, and so has each thread: a stack by glibc
- * fills little of one, and asks for no large folio.  The counts lag behind by a batch for each
- * processor, which makes it seem sparser than it is; a large folio is more than a batch and
- * counts at once.
+ * (but for a debugger's).  The counts lag behind by a batch for each processor, which
+ * makes it seem sparser than it is; a folio of 2 MiB is more than a batch and counts at once.
  */
 static __noinline void mthp_sample_process(struct mthp_process *process)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = task->mm;
-	__s64 present, swapped, mapped, threads;
+	__s64 present, swapped, mapped;
 
 	if (!mm || !process)
 		return;
-	threads = task->signal->nr_threads - 1;
 	mapped = mm->rss_stat[MM_FILEPAGES].count + mm->rss_stat[MM_SHMEMPAGES].count;
 	present = mm->rss_stat[MM_ANONPAGES].count;
 	swapped = mm->rss_stat[MM_SWAPENTS].count;
 	process->pid = task->tgid;
+	process->mm = (__u64)mm;
 	process->places = mm->pgtables_bytes.counter / sizeof(__u64);
-	process->others = mapped > 0 ? mapped : 0;
-	process->others += threads * ((1ULL << mthp_load()->page_shift) / sizeof(__u64));
 	process->private = mm->data_vm;
+	process->mapped = mapped > 0 ? mapped : 0;
+	process->threads = task->signal->nr_threads - 1;
 	process->present = present > 0 ? present : 0;
 	process->swapped = swapped > 0 ? swapped : 0;
 }
 
-/* Is the cgroup sparse, whose process was sampled?  @before: what was said of it last. */
-static __noinline __u32 mthp_sparse_now(const struct mthp_process *process, __u32 before,
-					const struct mthp_tunables *t)
+/*
+ * Is the cgroup sparse, whose process was sampled?  @before: what was said of it last.  Of threads
+ * that are sampled at once one has the last word, so what is kept is of one sample.  A global
+ * function, which the verifier follows once.
+ */
+__noinline __u32 mthp_sparse_now(const struct mthp_process *process __arg_nonnull, __u32 before,
+				 const struct mthp_tunables *t __arg_nonnull)
 {
-	struct mthp_growth *growth, first;
+	struct mthp_growth *growth, now;
 
-	if (!process || !t)
+	if (!process->mm)
 		return before;
 	growth = bpf_map_lookup_elem(&mthp_growths, &process->pid);
-	if (growth)
-		return mthp_grow(growth, process, t);
-	mthp_meet(&first, process, before, t);
-	bpf_map_update_elem(&mthp_growths, &process->pid, &first, BPF_ANY);
-	return first.sparse;
+	if (growth && growth->mm == process->mm) {
+		now = *growth;
+		mthp_grow(&now, process, t);
+		*growth = now;
+	} else {
+		mthp_meet(&now, process, t);
+		bpf_map_update_elem(&mthp_growths, &process->pid, &now, BPF_ANY);
+	}
+	return mthp_sparse_after(before, &now, process, t);
 }
 
 #endif /* MTHP_PROCESS_BPF_H */

@@ -47,8 +47,6 @@ copies! {
     NO_CAP is MTHP_NO_CAP: u32 = 63;
     /// Folios of the largest size that a limit must have room for to count as none.
     RESERVE is MTHP_RESERVE: u32 = 4;
-    /// Parts of what a process may waste by which its growth is judged.
-    GROWTH_PARTS is MTHP_GROWTH_PARTS: u64 = 4;
     /// Every order but 0, which is always allowed.
     ALL_ORDERS is MTHP_ALL_ORDERS: u64 = !1;
     /// Sizes that are counted one by one, from that of [`LEAST_ORDER`] on.

@@ -99,8 +99,8 @@ pub static OPTIONS: &[Opt] = &[
         range: None,
         default: "64M",
         help: "Memory that large folios may waste in one process before its faults get base \
-               pages, or a quarter of it in what that process grows by; 0 turns the rule off. Lower: \
-               less waste, fewer large folios",
+               pages, as they do when what it grows by stays empty. 0 turns the rule off. Lower: less \
+               waste, fewer large folios",
         rules: &[Rule::Sparse],
         measuring: false,
         field: Field::U64(|t| &mut t.sparse_bytes),

@@ -4,7 +4,6 @@
 
 use super::abi::{self, Tunables};
 use super::rule::{Rule, Rules};
-use super::units::show_size;
 
 /// The stall that counts: of all tasks, or of some.
 pub fn stall(tunables: &Tunables) -> &'static str {
@@ -81,8 +80,7 @@ pub fn sentence(rule: Rule, t: &Tunables) -> Option<Sentence> {
                 0 => off(),
                 _ => format!(
                     "{empty} for a process that fills less than half of the memory it spans, \
-                     if that wastes {{sparse-waste}}, or of each {} that it grows by",
-                    show_size(t.sparse_bytes / abi::GROWTH_PARTS)
+                     if that wastes {{sparse-waste}}, or of what it grew by"
                 ),
             },
             &["sparse-waste", "bind-khugepaged"],

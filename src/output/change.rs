@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::why::{Level, rules};
-use crate::model::abi::{Bind, GROWTH_PARTS, RESERVE, Record, Tunables};
+use crate::model::abi::{Bind, RESERVE, Record, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
@@ -185,9 +185,8 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size_up(*memory_bytes)
         ),
         Until::Filled {} => format!(
-            "Ends when the process fills half of the memory it spans, or of the next {} that it \
-             grows by.{advised}",
-            show_size(t.sparse_bytes / GROWTH_PARTS)
+            "Ends when the process fills half of the memory it spans, or of what it grows by \
+             from here on.{advised}"
         ),
         Until::Room {
             used_bytes,
