@@ -336,20 +336,26 @@ static __always_inline __u64 mthp_table(const struct mthp_tunables *t)
 #define MTHP_STACK_BYTES	(8ULL << 20)
 
 /*
- * Places that are not of the heap: at most, so that what a process maps meanwhile is no growth.
- * Too many make it look denser than it is, which leaves it as it would be without this rule.
+ * Places that are not of the heap, if a page of a file takes @each.  Too many make a process look
+ * denser than it is, which leaves it as it would be without this rule.
  */
-static __always_inline __u64 mthp_others(const struct mthp_process *p, const struct mthp_tunables *t)
+static __always_inline __u64 mthp_others(const struct mthp_process *p, __u64 each, const struct mthp_tunables *t)
 {
 	__u64 stack = mthp_min(mthp_table(t), MTHP_STACK_BYTES >> mthp_common(t)->page_shift);
 
-	return p->mapped * (mthp_table(t) / MTHP_FAULT_AROUND) + p->threads * stack;
+	return p->mapped * each + p->threads * stack;
 }
 
-/* What it spans as a whole: files have tables, too, but what it could write bounds the heap. */
-static __always_inline __u64 mthp_spanned(const struct mthp_process *p)
+/* At most, so that what it maps meanwhile is no growth. */
+static __always_inline __u64 mthp_most_others(const struct mthp_process *p, const struct mthp_tunables *t)
 {
-	return mthp_min(p->places, p->private);
+	return mthp_others(p, mthp_table(t) / MTHP_FAULT_AROUND, t);
+}
+
+/* What it spans as a whole, less @others: what it could write bounds the heap. */
+static __always_inline __u64 mthp_spanned(const struct mthp_process *p, __u64 others)
+{
+	return mthp_min(p->places > others ? p->places - others : 0, p->private);
 }
 
 /* A process that was not seen before. */
@@ -358,7 +364,7 @@ static __always_inline void mthp_meet(struct mthp_growth *g, const struct mthp_p
 {
 	g->mm = p->mm;
 	g->places = p->places;
-	g->others = mthp_others(p, t);
+	g->others = mthp_most_others(p, t);
 	g->heap = (__s64)(g->places - g->others);
 	g->present = p->present + p->swapped;
 	g->sparse = 0;
@@ -374,14 +380,15 @@ static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_p
 				      const struct mthp_tunables *t)
 {
 	__s64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, heap, more;
-	__u64 present = p->present + p->swapped, others = mthp_others(p, t);
+	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t)), present = p->present + p->swapped;
+	__u64 others = mthp_most_others(p, t);
 	__u32 anew = p->places < g->places || present < g->present;
 
 	if (others > g->others || p->places < g->places)
 		g->others = others;
 	heap = (__s64)(p->places - g->others);
 	more = heap - g->heap;
-	if (mthp_spanned(p) >= (__u64)enough && present * 2 >= mthp_spanned(p)) {
+	if (spanned >= (__u64)enough && present * 2 >= spanned) {
 		g->sparse = 0;
 		g->known = 1;
 	} else if (!anew && more >= enough) {
@@ -404,7 +411,7 @@ static __always_inline __u32 mthp_sparse_after(__u32 before, const struct mthp_g
 {
 	if (g->known && g->sparse)
 		return MTHP_SPARSE_GROWTH;
-	if (mthp_wasteful(mthp_spanned(p), p->present + p->swapped, t))
+	if (mthp_wasteful(mthp_spanned(p, 0), p->present + p->swapped, t))
 		return MTHP_SPARSE_WHOLE;
 	return !g->known && before == MTHP_SPARSE_GROWTH ? before : MTHP_NOT_SPARSE;
 }

@@ -377,7 +377,9 @@ static void what_a_process_gave_back_says_nothing(void)
 
 static void a_process_that_is_full_is_not_sparse(void)
 {
+	const struct mthp_tunables t = defaults();
 	struct mthp_growth g = met(40000, 10000);
+	struct mthp_process p;
 
 	CHECK(grown(&g, 44096, 10000) && grown(&g, 44096, 22047), "less than half is there");
 	CHECK(!grown(&g, 44096, 22048), "half");
@@ -385,6 +387,18 @@ static void a_process_that_is_full_is_not_sparse(void)
 	g = met(4000, 600);
 	CHECK(!grown(&g, 4095, 4000) && !g.known, "it is too small to show that");
 	CHECK(!grown(&g, 4096, 4000) && g.known, "it is not");
+	/* Files and stacks are not of the whole, either. */
+	g = met(40000, 10000);
+	p = process(44096, 10000);
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "nothing of it");
+	p.mapped = 14096;
+	p.threads = 19;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "less than half without them");
+	p.threads = 20;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.sparse, "half without them");
 }
 
 static void what_is_swapped_keeps_its_place(void)
