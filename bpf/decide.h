@@ -310,11 +310,12 @@ struct mthp_process {
 /* What the growth of a process is measured from, in pages, and what was found. */
 struct mthp_growth {
 	__u64 mm;
-	__u64 places;
-	__u64 others;		/* of these not of the heap: the most there were at a time */
-	__s64 heap;		/* places less others */
-	__u64 present;
-	__u32 sparse;		/* 1: what it grew by last was mostly empty */
+	__u64 places;		/* when it was sampled last ... */
+	__u64 last;		/* ... and what was present */
+	__u64 others;		/* places not of the heap: the most there were at a time */
+	__s64 heap;		/* places less others, when it was judged last ... */
+	__u64 present;		/* ... and what was present */
+	__u32 sparse;		/* 1: what it grew by until then was less than half full */
 	__u32 known;		/* 0: it has not grown enough to show anything */
 };
 
@@ -329,27 +330,20 @@ static __always_inline __u64 mthp_table(const struct mthp_tunables *t)
 
 #define MTHP_GROWTH_TABLES	8
 
-/* fault_around_bytes, in pages of 4 KiB: a table may hold no more than that of a file. */
-#define MTHP_FAULT_AROUND	16
-
-/* glibc's stack of a thread, RLIMIT_STACK as it usually is: a table of its own, or a part of one. */
-#define MTHP_STACK_BYTES	(8ULL << 20)
+/*
+ * For how many samples one is taken to be sparse that has shown nothing yet, as others of its cgroup
+ * were.  With folios from 64 KiB on, eight tables of base pages are a quarter of that.
+ */
+#define MTHP_SPARSE_HOLD	64u
 
 /*
- * Places that are not of the heap, if a page of a file takes @each.  Too many make a process look
- * denser than it is, which leaves it as it would be without this rule.
+ * Places that are not of the heap: those of a file's page, @each, and a table for each thread, whose
+ * stack fills little of it.  Too many make a process look denser than it is, which leaves it as it
+ * would be without this rule.
  */
 static __always_inline __u64 mthp_others(const struct mthp_process *p, __u64 each, const struct mthp_tunables *t)
 {
-	__u64 stack = mthp_min(mthp_table(t), MTHP_STACK_BYTES >> mthp_common(t)->page_shift);
-
-	return p->mapped * each + p->threads * stack;
-}
-
-/* At most, so that what it maps meanwhile is no growth. */
-static __always_inline __u64 mthp_most_others(const struct mthp_process *p, const struct mthp_tunables *t)
-{
-	return mthp_others(p, mthp_table(t) / MTHP_FAULT_AROUND, t);
+	return p->mapped * each + p->threads * mthp_table(t);
 }
 
 /* What it spans as a whole, less @others: what it could write bounds the heap. */
@@ -358,62 +352,69 @@ static __always_inline __u64 mthp_spanned(const struct mthp_process *p, __u64 ot
 	return mthp_min(p->places > others ? p->places - others : 0, p->private);
 }
 
-/* A process that was not seen before. */
+/* A process that was not seen before, or starts anew. */
 static __always_inline void mthp_meet(struct mthp_growth *g, const struct mthp_process *p,
 				      const struct mthp_tunables *t)
 {
 	g->mm = p->mm;
 	g->places = p->places;
-	g->others = mthp_most_others(p, t);
+	g->others = mthp_others(p, mthp_table(t), t);
 	g->heap = (__s64)(g->places - g->others);
 	g->present = p->present + p->swapped;
+	g->last = g->present;
 	g->sparse = 0;
 	g->known = 0;
 }
 
 /*
- * One that was: how full is what it spans since?  What it gave back meanwhile says nothing about
- * that, so it is measured from there.  Tables stay when threads end and files are reclaimed, until
- * there are fewer tables.  One that is full as a whole is not sparse.
+ * One that was: how full is what it spans since?  With fewer tables it starts anew.  When it gave
+ * pages back it is measured from what is left, as their places may be filled again.  A page of a
+ * file may have a table of its own, which stays when files are reclaimed and threads end.  One that
+ * is half full as a whole has not grown sparsely.
  */
 static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_process *p,
 				      const struct mthp_tunables *t)
 {
-	__s64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, heap, more;
 	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t)), present = p->present + p->swapped;
-	__u64 others = mthp_most_others(p, t);
-	__u32 anew = p->places < g->places || present < g->present;
+	__s64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, heap, more;
+	__u64 others = mthp_others(p, mthp_table(t), t);
 
-	if (others > g->others || p->places < g->places)
+	if (p->places < g->places) {
+		mthp_meet(g, p, t);
+		return;
+	}
+	if (others > g->others)
 		g->others = others;
 	heap = (__s64)(p->places - g->others);
 	more = heap - g->heap;
 	if (spanned >= (__u64)enough && present * 2 >= spanned) {
 		g->sparse = 0;
 		g->known = 1;
-	} else if (!anew && more >= enough) {
+	} else if (present >= g->last && more >= enough) {
 		g->sparse = (__s64)(present - g->present) * 2 < more;
 		g->known = 1;
 	}
-	if (anew || more < 0 || more >= enough) {
+	if (present < g->last || more < 0 || more >= enough) {
 		g->heap = heap;
 		g->present = present;
 	}
 	g->places = p->places;
+	g->last = present;
 }
 
 /*
- * What that says of the cgroup.  A process that has shown nothing by its growth neither ends what
- * another has shown nor adds to it.
+ * For how many more samples its cgroup is sparse, @before as of the last one.  A process that has
+ * shown nothing does not end what the growth of another has shown; it wears off.
  */
 static __always_inline __u32 mthp_sparse_after(__u32 before, const struct mthp_growth *g,
 					       const struct mthp_process *p, const struct mthp_tunables *t)
 {
-	if (g->known && g->sparse)
-		return MTHP_SPARSE_GROWTH;
-	if (mthp_wasteful(mthp_spanned(p, 0), p->present + p->swapped, t))
-		return MTHP_SPARSE_WHOLE;
-	return !g->known && before == MTHP_SPARSE_GROWTH ? before : MTHP_NOT_SPARSE;
+	__u32 wasteful = mthp_wasteful(mthp_spanned(p, 0), p->present + p->swapped, t);
+	__u32 left = before ? before - 1 : 0;
+
+	if (g->known)
+		return g->sparse ? MTHP_SPARSE_HOLD : wasteful;
+	return left ? left : wasteful;
 }
 
 /* A process that touches a page here and a page there: so would be each large folio. */

@@ -71,7 +71,7 @@ tests! {
     a_process_that_is_full_is_not_sparse,
     what_is_swapped_keeps_its_place,
     what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end,
-    who_has_shown_nothing_neither_ends_a_verdict_nor_adds_to_it,
+    who_has_shown_nothing_does_not_end_what_others_have_shown,
     what_could_not_be_written_is_not_of_the_heap,
     fuller_growth_is_never_sparser,
     a_cap_caps_every_order,

@@ -351,7 +351,7 @@ static void a_process_is_judged_by_what_it_grows_by(void)
 
 	CHECK(!grown(&g, 16095, 1000) && !g.known, "less than eight tables say nothing");
 	CHECK(grown(&g, 16096, 3047) && g.known, "just less than half of them");
-	CHECK(grown(&g, 20191, 7142), "nor do fewer when it is sparse");
+	CHECK(grown(&g, 20191, 5095), "nor do fewer when it is sparse");
 	CHECK(!grown(&g, 20192, 5095) && g.known, "half of it, though the whole is far from half full");
 	CHECK(grown(&g, 24288, 5095), "nothing of it");
 	t.page_shift = 14;
@@ -371,8 +371,10 @@ static void what_a_process_gave_back_says_nothing(void)
 
 	CHECK(!grown(&g, 50000, 10000), "fewer pages, in more tables");
 	CHECK(grown(&g, 54096, 10000), "counted from there");
-	CHECK(grown(&g, 30000, 9000) && grown(&g, 31000, 9400), "fewer tables");
-	CHECK(!grown(&g, 34096, 11048), "counted from there");
+	CHECK(grown(&g, 58000, 13904) && grown(&g, 58000, 12000), "pages that it had got since, too");
+	CHECK(grown(&g, 62095, 12000) && !grown(&g, 62096, 14048), "counted from there");
+	CHECK(grown(&g, 66192, 14048) && !grown(&g, 66191, 14048) && !g.known, "with fewer tables it starts anew");
+	CHECK(!grown(&g, 70286, 14048) && !g.known && grown(&g, 70287, 14048), "from there");
 }
 
 static void a_process_that_is_full_is_not_sparse(void)
@@ -413,7 +415,6 @@ static void what_is_swapped_keeps_its_place(void)
 	CHECK(g.known && !g.sparse, "half of it is there or in swap");
 }
 
-/* 16 pages of a file may have a table. */
 static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
 {
 	const struct mthp_tunables t = defaults();
@@ -421,10 +422,10 @@ static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
 	struct mthp_growth g = met(12000, 1000);
 
 	p.places = 12000 + 4096 + 20 * 512 + 10 * 512;
-	p.mapped = 20 * 16;
+	p.mapped = 20;
 	p.threads = 11;
 	mthp_grow(&g, &p, &t);
-	CHECK(!g.known, "tables of files and of threads");
+	CHECK(!g.known, "tables of files, shared memory and threads");
 	p.mapped = 0;
 	p.threads = 0;
 	mthp_grow(&g, &p, &t);
@@ -432,38 +433,49 @@ static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
 	p.places += 4096;
 	mthp_grow(&g, &p, &t);
 	CHECK(g.sparse, "more than that is of the heap");
-	/* Files are unmapped, and their tables go. */
+	/* Files take more than they have tables. */
 	g = met(12000, 1000);
-	p.places = 100000;
-	p.mapped = 200 * 16;
+	p = process(12000, 1000);
+	p.mapped = 100;
 	mthp_grow(&g, &p, &t);
+	p.places = 16095;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "measured from then on");
+	p.places = 16096;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "measured from then on");
+	/* Files are unmapped, and their tables go. */
 	p.places = 12000;
 	p.mapped = 0;
 	mthp_grow(&g, &p, &t);
-	CHECK(!g.known, "files");
-	p.places = 16096;
+	p.places = 100000;
+	p.mapped = 200;
 	mthp_grow(&g, &p, &t);
-	CHECK(g.sparse, "measured from what was left");
+	CHECK(!g.known, "other files are no growth, either");
 }
 
-static void who_has_shown_nothing_neither_ends_a_verdict_nor_adds_to_it(void)
+static void who_has_shown_nothing_does_not_end_what_others_have_shown(void)
 {
 	const struct mthp_tunables t = defaults();
 	const struct mthp_process p = process(4000, 600), waste = process(40000, 600);
 	struct mthp_growth nothing = met(4000, 600), dense = nothing, sparse = nothing;
+	__u32 left = MTHP_SPARSE_HOLD;
 
 	grown(&sparse, 8096, 600);
 	grown(&dense, 8096, 5000);
-	for (__u32 before = MTHP_NOT_SPARSE; before <= MTHP_SPARSE_GROWTH; before++) {
-		CHECK(mthp_sparse_after(before, &sparse, &p, &t) == MTHP_SPARSE_GROWTH, "%u", before);
-		CHECK(mthp_sparse_after(before, &dense, &p, &t) == MTHP_NOT_SPARSE, "%u", before);
-		CHECK(mthp_sparse_after(before, &dense, &waste, &t) == MTHP_SPARSE_WHOLE, "%u", before);
-		CHECK(mthp_sparse_after(before, &nothing, &waste, &t) == MTHP_SPARSE_WHOLE, "%u", before);
+	for (__u32 before = 0; before <= MTHP_SPARSE_HOLD; before += MTHP_SPARSE_HOLD) {
+		CHECK(mthp_sparse_after(before, &sparse, &p, &t) == MTHP_SPARSE_HOLD, "%u", before);
+		CHECK(!mthp_sparse_after(before, &dense, &p, &t), "%u", before);
+		CHECK(mthp_sparse_after(before, &dense, &waste, &t) == 1, "%u", before);
+		CHECK(mthp_sparse_after(before, &nothing, &waste, &t), "%u", before);
 	}
-	CHECK(mthp_sparse_after(MTHP_SPARSE_GROWTH, &nothing, &p, &t) == MTHP_SPARSE_GROWTH,
-	      "the next may be like the last");
-	CHECK(!mthp_sparse_after(MTHP_SPARSE_WHOLE, &nothing, &p, &t), "what another one has is its own matter");
-	CHECK(!mthp_sparse_after(MTHP_NOT_SPARSE, &nothing, &p, &t), "nobody has shown anything");
+	for (__u32 sample = 1; sample < MTHP_SPARSE_HOLD; sample++) {
+		left = mthp_sparse_after(left, &nothing, sample % 2 ? &p : &waste, &t);
+		CHECK(left == MTHP_SPARSE_HOLD - sample, "%u", left);
+	}
+	CHECK(!mthp_sparse_after(left, &nothing, &p, &t), "it wears off");
+	CHECK(mthp_sparse_after(left, &nothing, &waste, &t) == 1, "waste is each process' own");
+	CHECK(!mthp_sparse_after(1, &nothing, &p, &t), "waste is each process' own");
 }
 
 static void what_could_not_be_written_is_not_of_the_heap(void)
@@ -473,33 +485,36 @@ static void what_could_not_be_written_is_not_of_the_heap(void)
 	struct mthp_process p = process(40000, 0);
 
 	p.private = 16383;
-	CHECK(!mthp_sparse_after(MTHP_NOT_SPARSE, &nothing, &p, &t), "tables of files");
+	CHECK(!mthp_sparse_after(0, &nothing, &p, &t), "tables of files");
 	p.private = 16384;
-	CHECK(mthp_sparse_after(MTHP_NOT_SPARSE, &nothing, &p, &t), "the allowance");
+	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "the allowance");
 }
 
 /* From the same start; with less than there was nothing is judged. */
 static void fuller_growth_is_never_sparser(void)
 {
+	int judged = 0, sparse = 0;
+
 	for (int i = 0; i < 500000; i++) {
 		struct mthp_tunables t = nasty_tunables();
 		struct mthp_process p = process(nasty_u64() >> 13, nasty_u64() >> 14);
 		struct mthp_growth less, more;
-		__u64 a = nasty_u64() >> 14, b = nasty_u64() >> 14;
+		__u64 a = p.present + (nasty_u64() >> 14), b = p.present + (nasty_u64() >> 14);
 
-		a += p.present;
-		b += p.present;
 		mthp_meet(&less, &p, &t);
 		more = less;
 		p.places += nasty_u64() >> 13;
-		p.mapped = nasty_u64() >> 20;
-		p.threads = nasty_u64() >> 40;
+		p.mapped = i % 4 ? 0 : nasty_u64() >> 24;
+		p.threads = i % 3 ? 0 : nasty_u64() >> 44;
 		p.present = a < b ? a : b;
 		mthp_grow(&less, &p, &t);
 		p.present = a < b ? b : a;
 		mthp_grow(&more, &p, &t);
 		CHECK(less.sparse >= more.sparse, "%llu: %llu, %llu", p.places, a, b);
+		judged += more.known;
+		sparse += less.sparse;
 	}
+	CHECK(judged > 10000 && sparse > 10000, "%d, %d", judged, sparse);
 }
 
 static void a_cap_caps_every_order(void)
@@ -607,7 +622,7 @@ static const struct test tests[] = {
 	TEST(a_process_that_is_full_is_not_sparse),
 	TEST(what_is_swapped_keeps_its_place),
 	TEST(what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end),
-	TEST(who_has_shown_nothing_neither_ends_a_verdict_nor_adds_to_it),
+	TEST(who_has_shown_nothing_does_not_end_what_others_have_shown),
 	TEST(what_could_not_be_written_is_not_of_the_heap),
 	TEST(fuller_growth_is_never_sparser),
 	TEST(a_cap_caps_every_order),

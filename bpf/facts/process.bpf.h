@@ -11,7 +11,7 @@
 #include <bpf/bpf_helpers.h>
 #include "decide.h"
 
-/* By pid: what its growth is measured from.  Of many processes, some that are idle are met anew. */
+/* By pid: what the growth of a process is measured from.  Of more, some that are idle are met anew. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -22,7 +22,7 @@ struct {
 /*
  * Samples the process that asks, which in a fault is the one that gets the memory
  * (but for a debugger's).  The counts lag behind by a batch for each processor, which
- * makes it seem sparser than it is; a folio of 2 MiB is more than a batch and counts at once.
+ * makes it seem sparser than it is.  Up to 256 processors a folio of 2 MiB is more than a batch.
  */
 static __noinline void mthp_sample_process(struct mthp_process *process)
 {
@@ -46,8 +46,8 @@ static __noinline void mthp_sample_process(struct mthp_process *process)
 }
 
 /*
- * Is the cgroup sparse, whose process was sampled?  @before: what was said of it last.  Of threads
- * that are sampled at once one has the last word, so what is kept is of one sample.  A global
+ * For how many more samples is the cgroup sparse, whose process was sampled?  Threads that are
+ * sampled at once may mix what is kept of theirs, which the next eight tables mend.  A global
  * function, which the verifier follows once.
  */
 __noinline __u32 mthp_sparse_now(const struct mthp_process *process __arg_nonnull, __u32 before,

@@ -99,7 +99,7 @@ pub static OPTIONS: &[Opt] = &[
         range: None,
         default: "64M",
         help: "Memory that large folios may waste in one process before its faults get base \
-               pages, as they do when what it grows by stays empty. 0 turns the rule off. Lower: less \
+               pages; what it grows by may be half empty at most. 0 turns the rule off. Lower: less \
                waste, fewer large folios",
         rules: &[Rule::Sparse],
         measuring: false,

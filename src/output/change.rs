@@ -185,8 +185,9 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size_up(*memory_bytes)
         ),
         Until::Filled {} => format!(
-            "Ends when the process fills half of the memory it spans, or of what it grows by \
-             from here on.{advised}"
+            "Ends when the processes here fill half of what they grow by, and waste less than {} \
+             each.{advised}",
+            show_size(t.sparse_bytes)
         ),
         Until::Room {
             used_bytes,
