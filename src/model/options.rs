@@ -99,8 +99,7 @@ pub static OPTIONS: &[Opt] = &[
         range: None,
         default: "64M",
         help: "Memory that large folios may waste in one process before its faults get base \
-               pages; what it grows by may be half empty at most. 0 turns the rule off. Lower: less \
-               waste, fewer large folios",
+               pages; 0 turns the rule off. Lower: less waste, fewer large folios",
         rules: &[Rule::Sparse],
         measuring: false,
         field: Field::U64(|t| &mut t.sparse_bytes),
