@@ -248,7 +248,7 @@ struct mthp_cgroup {
 	__s64 cache_beyond;	/* bytes of such page cache beyond what its own lists show */
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
-	__u32 sparse;		/* 1: the process sampled last uses little of what it spans */
+	__u32 sparse;		/* for how many more samples a process here is sparse */
 	__u32 unlimited;	/* 1: no limit was on the path when last sampled */
 	__u32 profile;		/* id; one that is not in its slot any more: look for it above */
 	__u32 assigned;		/* id of the profile that it was assigned; 0, or one that is gone: none */

@@ -42,8 +42,8 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	/* The process at hand is the one that asks only in a fault. */
 	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SMALL) | MTHP_RULE(SPARSE)))
 		mthp_sample_process(&process);
-	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)))
-		state->sparse = mthp_wasteful(process.spanned, process.present + process.swapped, t);
+	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)) && t->sparse_bytes)
+		state->sparse = mthp_sparse_now(&process, state->sparse, t);
 	/* The rule that asks how large it is binds no folio that is there. */
 	if (!mthp_has(t, MTHP_RULE(SMALL)) || reason == BPF_MTHP_RECLAIM)
 		return 0;

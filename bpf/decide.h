@@ -38,7 +38,7 @@ struct mthp_facts {
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
-	__u32 sparse;		/* what mthp_wasteful() said last */
+	__u32 sparse;		/* what mthp_sparse_after() said last */
 };
 
 /*
@@ -293,6 +293,134 @@ static __always_inline int mthp_wasteful(__u64 spanned, __u64 present,
 		return 0;
 	return present * 2 < spanned &&
 	       spanned - present >= t->sparse_bytes >> mthp_common(t)->page_shift;
+}
+
+/* A process, in pages. */
+struct mthp_process {
+	__u32 pid;		/* of all its threads ... */
+	__u64 mm;		/* ... and of its memory, which is another after exec(); 0: it has none */
+	__u64 places;		/* in its page tables */
+	__u64 private;		/* what it could write without sharing it */
+	__u64 mapped;		/* of files and shared memory */
+	__u64 threads;		/* beside the first: a number */
+	__u64 present;		/* anonymous, in memory ... */
+	__u64 swapped;		/* ... and in swap: those keep their place */
+};
+
+/* What the growth of a process is measured from, in pages, and what was found. */
+struct mthp_growth {
+	__u64 mm;
+	__u64 places;		/* when it was sampled last ... */
+	__u64 last;		/* ... and what was present */
+	__u64 others;		/* places not of the heap: the most there were at a time */
+	__s64 heap;		/* places less others, when it was judged last ... */
+	__u64 present;		/* ... and what was present */
+	__u32 sparse;		/* 1: of what it grew by until then little was filled */
+	__u32 known;		/* 0: it has not grown enough to show anything */
+};
+
+/*
+ * Places of a table.  A process is judged by what it grows by, and each time by eight tables: as
+ * many folios of the size that a table is for.
+ */
+static __always_inline __u64 mthp_table(const struct mthp_tunables *t)
+{
+	return (1ULL << mthp_common(t)->page_shift) / sizeof(__u64);
+}
+
+#define MTHP_GROWTH_TABLES	8
+
+/*
+ * Sparse: one of so many places is filled at most.  An allocator takes tables ahead of what fills
+ * them: a Redis that fills all had filled 60 % of eight, and once less than half.
+ */
+#define MTHP_GROWTH_FILLED	4
+
+/*
+ * For how many samples one is taken to be sparse that has shown nothing yet, as others of its cgroup
+ * were.  With folios from 64 KiB on, eight tables of base pages are a quarter of that.
+ */
+#define MTHP_SPARSE_HOLD	64u
+
+/*
+ * Places that are not of the heap: those of a file's page, @each, and a table for each thread, whose
+ * stack fills little of it.  Too many make a process look denser than it is, which leaves it as it
+ * would be without this rule.
+ */
+static __always_inline __u64 mthp_others(const struct mthp_process *p, __u64 each, const struct mthp_tunables *t)
+{
+	return p->mapped * each + p->threads * mthp_table(t);
+}
+
+/* What it spans as a whole, less @others: what it could write bounds the heap. */
+static __always_inline __u64 mthp_spanned(const struct mthp_process *p, __u64 others)
+{
+	return mthp_min(p->places > others ? p->places - others : 0, p->private);
+}
+
+/* A process that was not seen before, or starts anew. */
+static __always_inline void mthp_meet(struct mthp_growth *g, const struct mthp_process *p,
+				      const struct mthp_tunables *t)
+{
+	g->mm = p->mm;
+	g->places = p->places;
+	g->others = mthp_others(p, mthp_table(t), t);
+	g->heap = (__s64)(g->places - g->others);
+	g->present = p->present + p->swapped;
+	g->last = g->present;
+	g->sparse = 0;
+	g->known = 0;
+}
+
+/*
+ * One that was: how full is what it spans since?  With fewer tables it starts anew.  When it gave
+ * pages back it is measured from what is left, as their places may be filled again.  A page of a
+ * file may have a table of its own, which stays when files are reclaimed and threads end.  One that
+ * is half full as a whole has not grown sparsely.
+ */
+static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_process *p,
+				      const struct mthp_tunables *t)
+{
+	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t)), present = p->present + p->swapped;
+	__s64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, heap, more;
+	__u64 others = mthp_others(p, mthp_table(t), t);
+
+	if (p->places < g->places) {
+		mthp_meet(g, p, t);
+		return;
+	}
+	if (others > g->others)
+		g->others = others;
+	heap = (__s64)(p->places - g->others);
+	more = heap - g->heap;
+	if (spanned >= (__u64)enough && present * 2 >= spanned) {
+		g->sparse = 0;
+		g->known = 1;
+	} else if (present >= g->last && more >= enough) {
+		g->sparse = (__s64)(present - g->present) * MTHP_GROWTH_FILLED < more;
+		g->known = 1;
+	}
+	if (present < g->last || more < 0 || more >= enough) {
+		g->heap = heap;
+		g->present = present;
+	}
+	g->places = p->places;
+	g->last = present;
+}
+
+/*
+ * For how many more samples its cgroup is sparse, @before as of the last one.  A process that has
+ * shown nothing does not end what the growth of another has shown; it wears off.
+ */
+static __always_inline __u32 mthp_sparse_after(__u32 before, const struct mthp_growth *g,
+					       const struct mthp_process *p, const struct mthp_tunables *t)
+{
+	__u32 wasteful = mthp_wasteful(mthp_spanned(p, 0), p->present + p->swapped, t);
+	__u32 left = before ? before - 1 : 0;
+
+	if (g->known)
+		return g->sparse ? MTHP_SPARSE_HOLD : wasteful;
+	return left ? left : wasteful;
 }
 
 /* A process that touches a page here and a page there: so would be each large folio. */

@@ -22,11 +22,13 @@ typedef __u32 __wsum;
 /* bpf(2) constants; part of the UAPI, but newer than some distributions' headers. */
 enum {
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_CGRP_STORAGE = 32,
 };
 
 enum {
+	BPF_ANY = 0,
 	BPF_F_NO_PREALLOC = 1U << 0,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1U << 0,
 };
@@ -44,10 +46,12 @@ enum node_stat_item {
 	NR_WRITEBACK,
 };
 
-/* Of an enum without a name, which CO-RE cannot find; unchanged since 2.6.34. */
+/* Of an enum without a name, which CO-RE cannot find; unchanged since 4.5. */
 enum {
+	MM_FILEPAGES = 0,
 	MM_ANONPAGES = 1,
 	MM_SWAPENTS = 2,
+	MM_SHMEMPAGES = 3,
 };
 
 enum psi_states {
@@ -103,8 +107,14 @@ struct mm_struct {
 	struct percpu_counter rss_stat[4];
 };
 
+struct signal_struct {
+	int nr_threads;
+};
+
 struct task_struct {
+	int tgid;
 	struct mm_struct *mm;
+	struct signal_struct *signal;
 };
 
 #pragma clang attribute pop

@@ -318,6 +318,205 @@ static void a_fuller_process_is_never_more_wasteful(void)
 	}
 }
 
+/* A table has 512 places; eight of them are 4096. */
+static struct mthp_process process(__u64 places, __u64 present)
+{
+	return (struct mthp_process){ .places = places, .private = 1ULL << 40, .present = present };
+}
+
+static struct mthp_growth met(__u64 places, __u64 present)
+{
+	const struct mthp_tunables t = defaults();
+	struct mthp_process p = process(places, present);
+	struct mthp_growth g;
+
+	mthp_meet(&g, &p, &t);
+	return g;
+}
+
+static __u32 grown(struct mthp_growth *g, __u64 places, __u64 present)
+{
+	const struct mthp_tunables t = defaults();
+	struct mthp_process p = process(places, present);
+
+	mthp_grow(g, &p, &t);
+	return g->sparse;
+}
+
+static void a_process_is_judged_by_what_it_grows_by(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_growth g = met(12000, 1000);
+	struct mthp_process p;
+
+	CHECK(!grown(&g, 16095, 1000) && !g.known, "less than eight tables say nothing");
+	CHECK(grown(&g, 16096, 2023) && g.known, "just less than a quarter of them");
+	CHECK(grown(&g, 20191, 3047), "nor do fewer when it is sparse");
+	CHECK(!grown(&g, 20192, 3047) && g.known, "a quarter of it, though the whole is far from half full");
+	CHECK(grown(&g, 24288, 3047), "nothing of it");
+	t.page_shift = 14;
+	p = process(20480, 17000);
+	mthp_meet(&g, &p, &t);
+	p = process(36863, 17000);
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "a table of larger pages has more places");
+	p = process(36864, 17000);
+	mthp_grow(&g, &p, &t);
+	CHECK(g.known && g.sparse, "a table of larger pages has more places");
+}
+
+static void what_a_process_gave_back_says_nothing(void)
+{
+	struct mthp_growth g = met(40000, 20000);
+
+	CHECK(!grown(&g, 50000, 10000), "fewer pages, in more tables");
+	CHECK(grown(&g, 54096, 10000), "counted from there");
+	CHECK(grown(&g, 58000, 13904) && grown(&g, 58000, 12000), "pages that it had got since, too");
+	CHECK(grown(&g, 62095, 12000) && !grown(&g, 62096, 13024), "counted from there");
+	CHECK(grown(&g, 66192, 13024) && !grown(&g, 66191, 13024) && !g.known, "with fewer tables it starts anew");
+	CHECK(!grown(&g, 70286, 13024) && !g.known && grown(&g, 70287, 13024), "from there");
+}
+
+static void a_process_that_is_full_is_not_sparse(void)
+{
+	const struct mthp_tunables t = defaults();
+	struct mthp_growth g = met(40000, 10000);
+	struct mthp_process p;
+
+	CHECK(grown(&g, 44096, 10000) && grown(&g, 44096, 22047), "less than half is there");
+	CHECK(!grown(&g, 44096, 22048), "half");
+	CHECK(!grown(&g, 60000, 40000) && !grown(&g, 64096, 40000), "an empty part of a full whole");
+	g = met(4000, 600);
+	CHECK(!grown(&g, 4095, 4000) && !g.known, "it is too small to show that");
+	CHECK(!grown(&g, 4096, 4000) && g.known, "it is not");
+	/* Files and stacks are not of the whole, either. */
+	g = met(40000, 10000);
+	p = process(44096, 10000);
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "nothing of it");
+	p.mapped = 14096;
+	p.threads = 19;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "less than half without them");
+	p.threads = 20;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.sparse, "half without them");
+}
+
+static void what_is_swapped_keeps_its_place(void)
+{
+	const struct mthp_tunables t = defaults();
+	struct mthp_process p = process(12000, 1000);
+	struct mthp_growth g = met(12000, 1000);
+
+	p.places = 16096;
+	p.swapped = 1024;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.known && !g.sparse, "a quarter of it is there or in swap");
+}
+
+static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
+{
+	const struct mthp_tunables t = defaults();
+	struct mthp_process p = process(12000, 1000);
+	struct mthp_growth g = met(12000, 1000);
+
+	p.places = 12000 + 4096 + 20 * 512 + 10 * 512;
+	p.mapped = 20;
+	p.threads = 11;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "tables of files, shared memory and threads");
+	p.mapped = 0;
+	p.threads = 0;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "which stay when these have gone");
+	p.places += 4096;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "more than that is of the heap");
+	/* Files take more than they have tables. */
+	g = met(12000, 1000);
+	p = process(12000, 1000);
+	p.mapped = 100;
+	mthp_grow(&g, &p, &t);
+	p.places = 16095;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "measured from then on");
+	p.places = 16096;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "measured from then on");
+	/* Files are unmapped, and their tables go. */
+	p.places = 12000;
+	p.mapped = 0;
+	mthp_grow(&g, &p, &t);
+	p.places = 100000;
+	p.mapped = 200;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "other files are no growth, either");
+}
+
+static void who_has_shown_nothing_does_not_end_what_others_have_shown(void)
+{
+	const struct mthp_tunables t = defaults();
+	const struct mthp_process p = process(4000, 600), waste = process(40000, 600);
+	struct mthp_growth nothing = met(4000, 600), dense = nothing, sparse = nothing;
+	__u32 left = MTHP_SPARSE_HOLD;
+
+	grown(&sparse, 8096, 600);
+	grown(&dense, 8096, 5000);
+	for (__u32 before = 0; before <= MTHP_SPARSE_HOLD; before += MTHP_SPARSE_HOLD) {
+		CHECK(mthp_sparse_after(before, &sparse, &p, &t) == MTHP_SPARSE_HOLD, "%u", before);
+		CHECK(!mthp_sparse_after(before, &dense, &p, &t), "%u", before);
+		CHECK(mthp_sparse_after(before, &dense, &waste, &t) == 1, "%u", before);
+		CHECK(mthp_sparse_after(before, &nothing, &waste, &t), "%u", before);
+	}
+	for (__u32 sample = 1; sample < MTHP_SPARSE_HOLD; sample++) {
+		left = mthp_sparse_after(left, &nothing, sample % 2 ? &p : &waste, &t);
+		CHECK(left == MTHP_SPARSE_HOLD - sample, "%u", left);
+	}
+	CHECK(!mthp_sparse_after(left, &nothing, &p, &t), "it wears off");
+	CHECK(mthp_sparse_after(left, &nothing, &waste, &t) == 1, "waste is each process' own");
+	CHECK(!mthp_sparse_after(1, &nothing, &p, &t), "waste is each process' own");
+}
+
+static void what_could_not_be_written_is_not_of_the_heap(void)
+{
+	const struct mthp_tunables t = defaults();
+	const struct mthp_growth nothing = met(0, 0);
+	struct mthp_process p = process(40000, 0);
+
+	p.private = 16383;
+	CHECK(!mthp_sparse_after(0, &nothing, &p, &t), "tables of files");
+	p.private = 16384;
+	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "the allowance");
+}
+
+/* From the same start; with less than there was nothing is judged. */
+static void fuller_growth_is_never_sparser(void)
+{
+	int judged = 0, sparse = 0;
+
+	for (int i = 0; i < 500000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		struct mthp_process p = process(nasty_u64() >> 13, nasty_u64() >> 14);
+		struct mthp_growth less, more;
+		__u64 a = p.present + (nasty_u64() >> 14), b = p.present + (nasty_u64() >> 14);
+
+		mthp_meet(&less, &p, &t);
+		more = less;
+		p.places += nasty_u64() >> 13;
+		p.mapped = i % 4 ? 0 : nasty_u64() >> 24;
+		p.threads = i % 3 ? 0 : nasty_u64() >> 44;
+		p.present = a < b ? a : b;
+		mthp_grow(&less, &p, &t);
+		p.present = a < b ? b : a;
+		mthp_grow(&more, &p, &t);
+		CHECK(less.sparse >= more.sparse, "%llu: %llu, %llu", p.places, a, b);
+		judged += more.known;
+		sparse += less.sparse;
+	}
+	CHECK(judged > 10000 && sparse > 10000, "%d, %d", judged, sparse);
+}
+
 static void a_cap_caps_every_order(void)
 {
 	struct mthp_tunables t = defaults();
@@ -418,6 +617,14 @@ static const struct test tests[] = {
 	TEST(sparse_means_base_pages_where_zeroes_may_fill_up),
 	TEST(wasteful_is_more_than_half_and_more_than_the_allowance),
 	TEST(a_fuller_process_is_never_more_wasteful),
+	TEST(a_process_is_judged_by_what_it_grows_by),
+	TEST(what_a_process_gave_back_says_nothing),
+	TEST(a_process_that_is_full_is_not_sparse),
+	TEST(what_is_swapped_keeps_its_place),
+	TEST(what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end),
+	TEST(who_has_shown_nothing_does_not_end_what_others_have_shown),
+	TEST(what_could_not_be_written_is_not_of_the_heap),
+	TEST(fuller_growth_is_never_sparser),
 	TEST(a_cap_caps_every_order),
 	TEST(a_cap_is_each_reasons_own),
 	TEST(a_rule_that_is_off_narrows_nothing),

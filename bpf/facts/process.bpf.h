@@ -11,35 +11,62 @@
 #include <bpf/bpf_helpers.h>
 #include "decide.h"
 
-/* Pages of a process. */
-struct mthp_process {
-	__u64 spanned;	/* places in its page tables, as far as they may be of anonymous memory */
-	__u64 present;	/* anonymous, in memory ... */
-	__u64 swapped;	/* ... and in swap: those keep their place */
-};
+/* By pid: what the growth of a process is measured from.  Of more, some that are idle are met anew. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct mthp_growth);
+} mthp_growths SEC(".maps");
 
 /*
  * Samples the process that asks, which in a fault is the one that gets the memory
- * (but for a debugger's).  Files have tables too: what is private and writable bounds
- * those of anonymous memory.  The counts lag behind by a batch for each processor,
- * which makes it seem sparser than it is; a large folio is more than a batch and counts
- * at once.
+ * (but for a debugger's).  The counts lag behind by a batch for each processor, which
+ * makes it seem sparser than it is.  Up to 256 processors a folio of 2 MiB is more than a batch.
  */
 static __noinline void mthp_sample_process(struct mthp_process *process)
 {
-	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
-	__u64 spanned, private;
-	__s64 present, swapped;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	__s64 present, swapped, mapped;
 
 	if (!mm || !process)
 		return;
-	spanned = mm->pgtables_bytes.counter / sizeof(__u64);
-	private = mm->data_vm;
+	mapped = mm->rss_stat[MM_FILEPAGES].count + mm->rss_stat[MM_SHMEMPAGES].count;
 	present = mm->rss_stat[MM_ANONPAGES].count;
 	swapped = mm->rss_stat[MM_SWAPENTS].count;
-	process->spanned = spanned < private ? spanned : private;
+	process->pid = task->tgid;
+	process->mm = (__u64)mm;
+	process->places = mm->pgtables_bytes.counter / sizeof(__u64);
+	process->private = mm->data_vm;
+	process->mapped = mapped > 0 ? mapped : 0;
+	process->threads = task->signal->nr_threads - 1;
 	process->present = present > 0 ? present : 0;
 	process->swapped = swapped > 0 ? swapped : 0;
+}
+
+/*
+ * For how many more samples is the cgroup sparse, whose process was sampled?  Threads that are
+ * sampled at once may mix what is kept of theirs, which the next eight tables mend.  A global
+ * function, which the verifier follows once.
+ */
+__noinline __u32 mthp_sparse_now(const struct mthp_process *process __arg_nonnull, __u32 before,
+				 const struct mthp_tunables *t __arg_nonnull)
+{
+	struct mthp_growth *growth, now;
+
+	if (!process->mm)
+		return before;
+	growth = bpf_map_lookup_elem(&mthp_growths, &process->pid);
+	if (growth && growth->mm == process->mm) {
+		now = *growth;
+		mthp_grow(&now, process, t);
+		*growth = now;
+	} else {
+		mthp_meet(&now, process, t);
+		bpf_map_update_elem(&mthp_growths, &process->pid, &now, BPF_ANY);
+	}
+	return mthp_sparse_after(before, &now, process, t);
 }
 
 #endif /* MTHP_PROCESS_BPF_H */

@@ -79,8 +79,8 @@ pub fn sentence(rule: Rule, t: &Tunables) -> Option<Sentence> {
             match t.sparse_bytes {
                 0 => off(),
                 _ => format!(
-                    "{empty} for a process that fills less than half of the memory it spans, \
-                     if that wastes {{sparse-waste}}"
+                    "{empty} for a process that fills less than a quarter of what it grew by, or \
+                     less than half of all that it spans if that wastes {{sparse-waste}}"
                 ),
             },
             &["sparse-waste", "bind-khugepaged"],

@@ -185,8 +185,8 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size_up(*memory_bytes)
         ),
         Until::Filled {} => format!(
-            "Ends when the process fills half of the memory it spans, or less than {} of it is \
-             empty.{advised}",
+            "Ends when the processes here fill a quarter of what they grow by, and waste less than {} \
+             each.{advised}",
             show_size(t.sparse_bytes)
         ),
         Until::Room {

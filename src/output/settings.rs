@@ -114,8 +114,8 @@ mod tests {
             printed(&tunables()),
             "  pressure:  base pages from 100ms of full stall in 1s; ends after 1 to 64 calm windows\n  \
              small:     base pages on fault and by khugepaged below 8M of anon+shmem\n  \
-             sparse:    base pages on fault and by khugepaged for a process that fills less than half \
-             of the memory it spans, if that wastes 64M\n  \
+             sparse:    base pages on fault and by khugepaged for a process that fills less than a quarter \
+             of what it grew by, or less than half of all that it spans if that wastes 64M\n  \
              room:      a folio may take 1/1024 of what a limit or the machine has left, \
              once 50% of it is in use; a limit below which all fits is none\n"
         );

@@ -105,7 +105,9 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size(record.memory_bytes),
             show_size(t.min_memory)
         ),
-        Rule::Sparse => "a process fills less than half of the memory it spans".to_owned(),
+        Rule::Sparse => "a process fills less than a quarter of what it grew by, or less than \
+                         half of all that it spans"
+            .to_owned(),
         Rule::Room => format!(
             "{} left below {}, {}",
             show_size(record.room_bytes),
@@ -212,7 +214,7 @@ mod tests {
             [
                 "pressure: 230ms of full stall in 1s (threshold 100ms in 1s), ends after 4 calm windows",
                 "small: 3M of anon+shmem (below 8M)",
-                "sparse: a process fills less than half of the memory it spans",
+                "sparse: a process fills less than a quarter of what it grew by, or less than half of all that it spans",
                 "room: 1M left below memory.max 64M of /redis (63M in use), a folio may take 1/1024",
                 "cap: at most fault=64K,swapin=4K,khugepaged=4K",
             ]

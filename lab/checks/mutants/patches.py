@@ -70,6 +70,7 @@ RULES: dict[str, str] = {
     "kept-by-less": "a folio in use stays where no more of its size would be given, until memory is short",
     "advised-leaves-the-reserve": "advised memory takes what a limit leaves, beside a reserve for all else",
     "wanted-has-to-fit": "advised memory gets what fits, and no more",
+    "sparse-by-growth": "a process is sparse by what it grows by, and one that has shown nothing ends nothing",
     "one-composition": "a decision has the rule that binds, and reads the limits only where they can change it",
     "level-that-binds": "of all levels up to the machine the one that leaves the least is named",
     "baseline": "the first sample of a stall total is history",
