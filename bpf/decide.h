@@ -307,15 +307,14 @@ struct mthp_process {
 	__u64 swapped;		/* ... and in swap: those keep their place */
 };
 
-/* What the growth of a process is measured from, in pages, and what was found. */
+/* How a process grew since it was found to fill what it grew by, or was met; in pages. */
 struct mthp_growth {
 	__u64 mm;
-	__u64 places;		/* when it was sampled last ... */
-	__u64 last;		/* ... and what was present */
-	__u64 others;		/* places not of the heap: the most there were at a time */
-	__s64 heap;		/* places less others, when it was judged last ... */
-	__u64 present;		/* ... and what was present */
-	__u32 sparse;		/* 1: of what it grew by until then little was filled */
+	__u64 places;		/* when it was sampled last */
+	__u64 others;		/* ... of which not of the heap: the most since tables went */
+	__u64 more;		/* by how many places the heap grew ... */
+	__u64 present;		/* ... and the fewest pages since that began */
+	__u32 sparse;		/* 1: of what it grew by little is filled */
 	__u32 known;		/* 0: it has not grown enough to show anything */
 };
 
@@ -331,8 +330,8 @@ static __always_inline __u64 mthp_table(const struct mthp_tunables *t)
 #define MTHP_GROWTH_TABLES	8
 
 /*
- * Sparse: one of so many places is filled at most.  An allocator takes tables ahead of what fills
- * them: a Redis that fills all had filled 60 % of eight, and once less than half.
+ * Sparse: less than one of so many places is filled.  Tables come ahead of what fills them, and all
+ * of them early where a region is filled in no order: a Redis that fills all had filled 60 % of eight.
  */
 #define MTHP_GROWTH_FILLED	4
 
@@ -358,54 +357,79 @@ static __always_inline __u64 mthp_spanned(const struct mthp_process *p, __u64 ot
 	return mthp_min(p->places > others ? p->places - others : 0, p->private);
 }
 
-/* A process that was not seen before, or starts anew. */
+/* A process that was not seen before. */
 static __always_inline void mthp_meet(struct mthp_growth *g, const struct mthp_process *p,
 				      const struct mthp_tunables *t)
 {
 	g->mm = p->mm;
 	g->places = p->places;
 	g->others = mthp_others(p, mthp_table(t), t);
-	g->heap = (__s64)(g->places - g->others);
+	g->more = 0;
 	g->present = p->present + p->swapped;
-	g->last = g->present;
 	g->sparse = 0;
 	g->known = 0;
 }
 
 /*
- * One that was: how full is what it spans since?  With fewer tables it starts anew.  When it gave
- * pages back it is measured from what is left, as their places may be filled again.  A page of a
- * file may have a table of its own, which stays when files are reclaimed and threads end.  One that
- * is half full as a whole has not grown sparsely.
+ * By how many places the heap grew since the last sample.  A page of a file may have a table of its
+ * own, which stays when files are reclaimed and threads end.  Tables that go are of the heap only
+ * where more go than others may have had.
+ */
+static __always_inline void mthp_grow_places(struct mthp_growth *g, const struct mthp_process *p,
+					     const struct mthp_tunables *t)
+{
+	__u64 others = mthp_others(p, mthp_table(t), t), more, less;
+
+	if (p->places >= g->places) {
+		more = p->places - g->places;
+		if (others > g->others) {
+			more -= mthp_min(more, others - g->others);
+			g->others = others;
+		}
+		g->more += more;
+	} else {
+		less = g->places - p->places;
+		less -= mthp_min(less, g->others - mthp_min(others, g->others));
+		g->more -= mthp_min(g->more, less);
+		g->others = others;
+	}
+	g->places = p->places;
+}
+
+/*
+ * A process that was seen before: how full is what it grew by?  That is asked until it is full enough;
+ * from then on what comes next counts.  A process that gives pages back is measured from what is left,
+ * as their places may be filled again.  What it lacks of its growth it has to lack as a whole, of what
+ * it could write; and one that is half full as a whole has not grown sparsely.
  */
 static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_process *p,
 				      const struct mthp_tunables *t)
 {
-	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t)), present = p->present + p->swapped;
-	__s64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, heap, more;
-	__u64 others = mthp_others(p, mthp_table(t), t);
+	__u64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, present = p->present + p->swapped;
+	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t));
+	__u64 empty = spanned > present ? spanned - present : 0;
+	int full = spanned >= enough && present >= empty;
 
-	if (p->places < g->places) {
-		mthp_meet(g, p, t);
-		return;
+	mthp_grow_places(g, p, t);
+	if (present < g->present) {
+		g->present = present;
+		if (!g->sparse)
+			g->more = 0;
 	}
-	if (others > g->others)
-		g->others = others;
-	heap = (__s64)(p->places - g->others);
-	more = heap - g->heap;
-	if (spanned >= (__u64)enough && present * 2 >= spanned) {
-		g->sparse = 0;
+	/* The tables that showed it have gone. */
+	if (g->sparse && g->more < enough)
+		g->known = 0;
+	g->sparse = g->more >= enough && !full &&
+		    (present - g->present) * MTHP_GROWTH_FILLED < g->more &&
+		    empty * MTHP_GROWTH_FILLED >= g->more * (MTHP_GROWTH_FILLED - 1);
+	if (g->more >= enough || full)
 		g->known = 1;
-	} else if (present >= g->last && more >= enough) {
-		g->sparse = (__s64)(present - g->present) * MTHP_GROWTH_FILLED < more;
-		g->known = 1;
-	}
-	if (present < g->last || more < 0 || more >= enough) {
-		g->heap = heap;
+	else if (!g->more)
+		g->present = present;
+	if (g->more >= enough && !g->sparse) {
+		g->more = 0;
 		g->present = present;
 	}
-	g->places = p->places;
-	g->last = present;
 }
 
 /*

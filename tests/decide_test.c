@@ -351,9 +351,12 @@ static void a_process_is_judged_by_what_it_grows_by(void)
 
 	CHECK(!grown(&g, 16095, 1000) && !g.known, "less than eight tables say nothing");
 	CHECK(grown(&g, 16096, 2023) && g.known, "just less than a quarter of them");
-	CHECK(grown(&g, 20191, 3047), "nor do fewer when it is sparse");
-	CHECK(!grown(&g, 20192, 3047) && g.known, "a quarter of it, though the whole is far from half full");
-	CHECK(grown(&g, 24288, 3047), "nothing of it");
+	CHECK(grown(&g, 20192, 3047), "of all of them");
+	CHECK(!grown(&g, 20192, 3048) && g.known, "a quarter, though the whole is far from half full");
+	CHECK(!grown(&g, 24287, 3048) && g.known, "measured from then on");
+	CHECK(grown(&g, 24288, 3048), "nothing of it");
+	g = met(12000, 1000);
+	CHECK(!grown(&g, 12000, 5000) && grown(&g, 16096, 5000), "what fills old tables is no growth");
 	t.page_shift = 14;
 	p = process(20480, 17000);
 	mthp_meet(&g, &p, &t);
@@ -365,27 +368,54 @@ static void a_process_is_judged_by_what_it_grows_by(void)
 	CHECK(g.known && g.sparse, "a table of larger pages has more places");
 }
 
+/* In no order: its tables come with the first pages. */
+static void a_region_that_is_filled_is_not_sparse_for_long(void)
+{
+	struct mthp_growth g = met(12000, 1000);
+
+	CHECK(grown(&g, 12000 + 8 * 512, 1022), "22 pages in eight tables");
+	for (__u64 page = 23; page < 1024; page++)
+		CHECK(grown(&g, 12000 + 8 * 512, 1000 + page), "%llu", page);
+	CHECK(!grown(&g, 12000 + 8 * 512, 1000 + 1024) && g.known, "a quarter of eight tables");
+	CHECK(!grown(&g, 12000 + 8 * 512, 1000 + 4096), "all of them");
+	/* A larger one has to be filled as much. */
+	g = met(12000, 1000);
+	CHECK(grown(&g, 12000 + 128 * 512, 1128) && grown(&g, 12000 + 128 * 512, 17383), "less than a quarter");
+	CHECK(!grown(&g, 12000 + 128 * 512, 17384), "a quarter");
+}
+
 static void what_a_process_gave_back_says_nothing(void)
 {
-	struct mthp_growth g = met(40000, 20000);
+	struct mthp_growth g = met(40000, 19000);
 
-	CHECK(!grown(&g, 50000, 10000), "fewer pages, in more tables");
+	CHECK(!grown(&g, 50000, 10000) && !g.known, "fewer pages, in more tables");
 	CHECK(grown(&g, 54096, 10000), "counted from there");
-	CHECK(grown(&g, 58000, 13904) && grown(&g, 58000, 12000), "pages that it had got since, too");
-	CHECK(grown(&g, 62095, 12000) && !grown(&g, 62096, 13024), "counted from there");
-	CHECK(grown(&g, 66192, 13024) && !grown(&g, 66191, 13024) && !g.known, "with fewer tables it starts anew");
-	CHECK(!grown(&g, 70286, 13024) && !g.known && grown(&g, 70287, 13024), "from there");
+	CHECK(grown(&g, 54096, 8000) && grown(&g, 54096, 9023), "it may give back more");
+	CHECK(!grown(&g, 54096, 9024), "a quarter, counted from there");
+	CHECK(!grown(&g, 58191, 9024) && !grown(&g, 58191, 8000), "pages that it had got before");
+	CHECK(!grown(&g, 62286, 8000) && grown(&g, 62287, 8000), "counted from there");
+}
+
+static void tables_that_go_say_nothing_any_more(void)
+{
+	struct mthp_growth g = met(40000, 10000);
+
+	CHECK(grown(&g, 45000, 10000) && grown(&g, 44096, 10000), "what is left shows it");
+	CHECK(!grown(&g, 44095, 10000) && !g.known, "it does not");
+	CHECK(grown(&g, 44096, 10000) && g.known, "it does");
+	CHECK(!grown(&g, 30000, 10000) && !g.known, "more go than had come");
+	CHECK(!grown(&g, 34095, 10000) && !g.known && grown(&g, 34096, 10000), "counted from there");
 }
 
 static void a_process_that_is_full_is_not_sparse(void)
 {
 	const struct mthp_tunables t = defaults();
-	struct mthp_growth g = met(40000, 10000);
+	struct mthp_growth g = met(100000, 52047);
 	struct mthp_process p;
 
-	CHECK(grown(&g, 44096, 10000) && grown(&g, 44096, 22047), "less than half is there");
-	CHECK(!grown(&g, 44096, 22048), "half");
-	CHECK(!grown(&g, 60000, 40000) && !grown(&g, 64096, 40000), "an empty part of a full whole");
+	CHECK(grown(&g, 104096, 52047), "less than half is there");
+	CHECK(!grown(&g, 104096, 52048) && g.known, "half");
+	CHECK(!grown(&g, 108190, 54095) && !grown(&g, 112286, 56143), "an empty part of a full whole");
 	g = met(4000, 600);
 	CHECK(!grown(&g, 4095, 4000) && !g.known, "it is too small to show that");
 	CHECK(!grown(&g, 4096, 4000) && g.known, "it is not");
@@ -406,13 +436,18 @@ static void a_process_that_is_full_is_not_sparse(void)
 static void what_is_swapped_keeps_its_place(void)
 {
 	const struct mthp_tunables t = defaults();
-	struct mthp_process p = process(12000, 1000);
-	struct mthp_growth g = met(12000, 1000);
+	struct mthp_process p = process(12000, 500);
+	struct mthp_growth g;
 
+	p.swapped = 500;
+	mthp_meet(&g, &p, &t);
 	p.places = 16096;
-	p.swapped = 1024;
+	p.swapped = 1523;
 	mthp_grow(&g, &p, &t);
-	CHECK(g.known && !g.sparse, "a quarter of it is there or in swap");
+	CHECK(g.known && g.sparse, "less than a quarter of it is there or in swap");
+	p.swapped = 1524;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.known && !g.sparse, "a quarter of it is");
 }
 
 static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
@@ -430,7 +465,12 @@ static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
 	p.threads = 0;
 	mthp_grow(&g, &p, &t);
 	CHECK(!g.known, "which stay when these have gone");
-	p.places += 4096;
+	p.mapped = 20;
+	p.threads = 11;
+	p.places += 511;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.known, "and may be used again");
+	p.places++;
 	mthp_grow(&g, &p, &t);
 	CHECK(g.sparse, "more than that is of the heap");
 	/* Files take more than they have tables. */
@@ -445,13 +485,23 @@ static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
 	mthp_grow(&g, &p, &t);
 	CHECK(g.sparse, "measured from then on");
 	/* Files are unmapped, and their tables go. */
-	p.places = 12000;
-	p.mapped = 0;
+	g = met(12000, 1000);
+	p = process(12000 + 100 * 512, 1000);
+	p.mapped = 100;
 	mthp_grow(&g, &p, &t);
-	p.places = 100000;
+	p = process(12000, 1000);
+	mthp_grow(&g, &p, &t);
+	p = process(12000 + 200 * 512, 1000);
 	p.mapped = 200;
 	mthp_grow(&g, &p, &t);
 	CHECK(!g.known, "other files are no growth, either");
+	p.places += 4096;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "what comes beside them is");
+	p.places -= 100 * 512;
+	p.mapped = 100;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "and their end is none of its");
 }
 
 static void who_has_shown_nothing_does_not_end_what_others_have_shown(void)
@@ -483,11 +533,22 @@ static void what_could_not_be_written_is_not_of_the_heap(void)
 	const struct mthp_tunables t = defaults();
 	const struct mthp_growth nothing = met(0, 0);
 	struct mthp_process p = process(40000, 0);
+	struct mthp_growth g;
 
 	p.private = 16383;
 	CHECK(!mthp_sparse_after(0, &nothing, &p, &t), "tables of files");
 	p.private = 16384;
 	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "the allowance");
+	/* Tables that nobody counts, of hugetlbfs or of devices. */
+	g = met(12000, 600);
+	p = process(12000 + 8192, 600);
+	p.private = 600 + 6143;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.sparse, "it could not write as much");
+	g = met(12000, 600);
+	p.private = 600 + 6144;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "it could");
 }
 
 /* From the same start; with less than there was nothing is judged. */
@@ -618,7 +679,9 @@ static const struct test tests[] = {
 	TEST(wasteful_is_more_than_half_and_more_than_the_allowance),
 	TEST(a_fuller_process_is_never_more_wasteful),
 	TEST(a_process_is_judged_by_what_it_grows_by),
+	TEST(a_region_that_is_filled_is_not_sparse_for_long),
 	TEST(what_a_process_gave_back_says_nothing),
+	TEST(tables_that_go_say_nothing_any_more),
 	TEST(a_process_that_is_full_is_not_sparse),
 	TEST(what_is_swapped_keeps_its_place),
 	TEST(what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end),

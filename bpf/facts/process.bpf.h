@@ -28,27 +28,27 @@ static __noinline void mthp_sample_process(struct mthp_process *process)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = task->mm;
-	__s64 present, swapped, mapped;
+	__s64 present, swapped, mapped, threads;
 
 	if (!mm || !process)
 		return;
 	mapped = mm->rss_stat[MM_FILEPAGES].count + mm->rss_stat[MM_SHMEMPAGES].count;
 	present = mm->rss_stat[MM_ANONPAGES].count;
 	swapped = mm->rss_stat[MM_SWAPENTS].count;
+	threads = task->signal->nr_threads;
 	process->pid = task->tgid;
 	process->mm = (__u64)mm;
 	process->places = mm->pgtables_bytes.counter / sizeof(__u64);
 	process->private = mm->data_vm;
 	process->mapped = mapped > 0 ? mapped : 0;
-	process->threads = task->signal->nr_threads - 1;
+	process->threads = threads > 1 ? threads - 1 : 0;
 	process->present = present > 0 ? present : 0;
 	process->swapped = swapped > 0 ? swapped : 0;
 }
 
 /*
- * For how many more samples is the cgroup sparse, whose process was sampled?  Threads that are
- * sampled at once may mix what is kept of theirs, which the next eight tables mend.  A global
- * function, which the verifier follows once.
+ * For how many more samples is the cgroup sparse, whose process was sampled?  Of threads that are
+ * sampled at once the last one's growth is kept.  A global function, which the verifier follows once.
  */
 __noinline __u32 mthp_sparse_now(const struct mthp_process *process __arg_nonnull, __u32 before,
 				 const struct mthp_tunables *t __arg_nonnull)

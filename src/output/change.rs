@@ -185,8 +185,8 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size_up(*memory_bytes)
         ),
         Until::Filled {} => format!(
-            "Ends when the processes here fill a quarter of what they grow by, and waste less than {} \
-             each.{advised}",
+            "Ends when the processes here fill a quarter of what they grow by, and half of what they \
+             span or waste less than {}; or some time after the last one that does not.{advised}",
             show_size(t.sparse_bytes)
         ),
         Until::Room {
