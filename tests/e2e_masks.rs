@@ -166,7 +166,10 @@ fn an_empty_cgroup_has_no_verdict_that_stays() {
     let group = Group::new("empty");
     let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
     // Several scans see it empty, and none what comes after.
-    assert!(ext.during(std::time::Duration::from_millis(500)).is_empty());
+    assert!(
+        ext.decisions(std::time::Duration::from_millis(500))
+            .is_empty()
+    );
     assert_eq!(status_of(&group)["allowed"], "all");
     ext.signal(nix::sys::signal::Signal::SIGSTOP);
     let mut worker = Worker::new(&group);
@@ -238,7 +241,10 @@ fn a_cgroup_without_memory_controller_is_not_small() {
     let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
     let mut worker = Worker::new(&child);
     worker.fill(MIB);
-    assert!(ext.during(std::time::Duration::from_millis(500)).is_empty());
+    assert!(
+        ext.decisions(std::time::Duration::from_millis(500))
+            .is_empty()
+    );
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 8 * MIB);
 }

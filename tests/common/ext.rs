@@ -220,6 +220,13 @@ impl Ext {
         lines
     }
 
+    /// Decisions that come within a time: a carrier that lacks something is told of as well.
+    pub fn decisions(&self, time: Duration) -> Vec<Value> {
+        let mut lines = self.during(time);
+        lines.retain(|line| line["event"] == "decision");
+        lines
+    }
+
     /// Its number.
     pub fn pid(&self) -> u32 {
         self.child.id()
