@@ -399,16 +399,17 @@ static __always_inline void mthp_grow_places(struct mthp_growth *g, const struct
 /*
  * A process that was seen before: how full is what it grew by?  That is asked until it is full enough;
  * from then on what comes next counts.  A process that gives pages back is measured from what is left,
- * as their places may be filled again.  What it lacks of its growth it has to lack as a whole, of what
- * it could write; and one that is half full as a whole has not grown sparsely.
+ * as their places may be filled again.  What it lacks of its growth it has to lack of what it could
+ * write, too, or nothing is known: nobody counts tables of hugetlbfs and of devices.  One that is half
+ * full as a whole is taken to be dense.
  */
 static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_process *p,
 				      const struct mthp_tunables *t)
 {
 	__u64 enough = mthp_table(t) * MTHP_GROWTH_TABLES, present = p->present + p->swapped;
-	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t));
-	__u64 empty = spanned > present ? spanned - present : 0;
-	int full = spanned >= enough && present >= empty;
+	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t)), private = mthp_spanned(p, 0);
+	__u64 lacking = private > present ? private - present : 0;
+	int full = spanned >= enough && present * 2 >= spanned, filled;
 
 	mthp_grow_places(g, p, t);
 	if (present < g->present) {
@@ -416,20 +417,18 @@ static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_p
 		if (!g->sparse)
 			g->more = 0;
 	}
-	/* The tables that showed it have gone. */
-	if (g->sparse && g->more < enough)
+	filled = g->more >= enough && (present - g->present) * MTHP_GROWTH_FILLED >= g->more;
+	/* What showed it may have gone. */
+	if (g->sparse)
 		g->known = 0;
-	g->sparse = g->more >= enough && !full &&
-		    (present - g->present) * MTHP_GROWTH_FILLED < g->more &&
-		    empty * MTHP_GROWTH_FILLED >= g->more * (MTHP_GROWTH_FILLED - 1);
-	if (g->more >= enough || full)
+	g->sparse = g->more >= enough && !full && !filled &&
+		    lacking * MTHP_GROWTH_FILLED >= g->more * (MTHP_GROWTH_FILLED - 1);
+	if (g->sparse || filled || full)
 		g->known = 1;
-	else if (!g->more)
-		g->present = present;
-	if (g->more >= enough && !g->sparse) {
+	if (filled || full)
 		g->more = 0;
+	if (!g->more)
 		g->present = present;
-	}
 }
 
 /*

@@ -357,6 +357,8 @@ static void a_process_is_judged_by_what_it_grows_by(void)
 	CHECK(grown(&g, 24288, 3048), "nothing of it");
 	g = met(12000, 1000);
 	CHECK(!grown(&g, 12000, 5000) && grown(&g, 16096, 5000), "what fills old tables is no growth");
+	g = met(20000, 10100);
+	CHECK(!grown(&g, 20000, 19000) && grown(&g, 60000, 19000), "not even where it fills half of all");
 	t.page_shift = 14;
 	p = process(20480, 17000);
 	mthp_meet(&g, &p, &t);
@@ -473,6 +475,14 @@ static void what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end(void)
 	p.places++;
 	mthp_grow(&g, &p, &t);
 	CHECK(g.sparse, "more than that is of the heap");
+	/* Most of 64 stacks share a table.  Who had them before has grown by none of them. */
+	p = process(12000, 1000);
+	p.mapped = 20;
+	p.threads = 64;
+	mthp_meet(&g, &p, &t);
+	p.places += 4096;
+	mthp_grow(&g, &p, &t);
+	CHECK(g.sparse, "what comes later is of the heap");
 	/* Files take more than they have tables. */
 	g = met(12000, 1000);
 	p = process(12000, 1000);
@@ -544,14 +554,16 @@ static void what_could_not_be_written_is_not_of_the_heap(void)
 	p = process(12000 + 8192, 600);
 	p.private = 600 + 6143;
 	mthp_grow(&g, &p, &t);
-	CHECK(!g.sparse, "it could not write as much");
-	g = met(12000, 600);
-	p.private = 600 + 6144;
+	CHECK(!g.sparse && !g.known, "it could not write as much");
+	p.private++;
 	mthp_grow(&g, &p, &t);
-	CHECK(g.sparse, "it could");
+	CHECK(g.sparse && g.known, "it could");
+	p.private--;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.sparse && !g.known, "it cannot any more");
 }
 
-/* From the same start; with less than there was nothing is judged. */
+/* In one sample, from the same start; with less than there was nothing is judged. */
 static void fuller_growth_is_never_sparser(void)
 {
 	int judged = 0, sparse = 0;
@@ -565,6 +577,7 @@ static void fuller_growth_is_never_sparser(void)
 		mthp_meet(&less, &p, &t);
 		more = less;
 		p.places += nasty_u64() >> 13;
+		p.private = i % 5 ? 1ULL << 40 : nasty_u64() >> 13;
 		p.mapped = i % 4 ? 0 : nasty_u64() >> 24;
 		p.threads = i % 3 ? 0 : nasty_u64() >> 44;
 		p.present = a < b ? a : b;

@@ -22,7 +22,7 @@ struct {
 /*
  * Samples the process that asks, which in a fault is the one that gets the memory
  * (but for a debugger's).  The counts lag behind by a batch for each processor, which
- * makes it seem sparser than it is.  Up to 256 processors a folio of 2 MiB is more than a batch.
+ * makes it seem sparser than it is.  Up to 256 processors a folio of 2 MiB is a batch at least.
  */
 static __noinline void mthp_sample_process(struct mthp_process *process)
 {

@@ -99,8 +99,8 @@ pub static OPTIONS: &[Opt] = &[
         range: None,
         default: "64M",
         help: "Memory that large folios may waste in one process before its faults get base \
-               pages; of what it grows by, from 16 MiB on, a quarter has to be filled in any case. \
-               0 turns the rule off. Lower: less waste, fewer large folios",
+               pages. Of what it grows by, from 16 MiB on, a quarter has to be filled as well, unless \
+               half of all is. 0 turns the rule off. Lower: less waste, fewer large folios",
         rules: &[Rule::Sparse],
         measuring: false,
         field: Field::U64(|t| &mut t.sparse_bytes),
