@@ -549,6 +549,12 @@ static void what_could_not_be_written_is_not_of_the_heap(void)
 	CHECK(!mthp_sparse_after(0, &nothing, &p, &t), "tables of files");
 	p.private = 16384;
 	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "the allowance");
+	p = process(40000, 0);
+	p.mapped = 40000 - 16384 - 2 * 512 + 1;
+	p.threads = 2;
+	CHECK(!mthp_sparse_after(0, &nothing, &p, &t), "nor are those of pages of files, and of stacks");
+	p.mapped--;
+	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "the allowance");
 	/* Tables that nobody counts, of hugetlbfs or of devices. */
 	g = met(12000, 600);
 	p = process(12000 + 8192, 600);
