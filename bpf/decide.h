@@ -438,7 +438,7 @@ static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_p
 static __always_inline __u32 mthp_sparse_after(__u32 before, const struct mthp_growth *g,
 					       const struct mthp_process *p, const struct mthp_tunables *t)
 {
-	__u64 spanned = mthp_spanned(p, mthp_others(p, 1, t));
+	__u64 spanned = mthp_spanned(p, p->mapped);
 	__u32 wasteful = mthp_wasteful(spanned, p->present + p->swapped, t);
 	__u32 left = before ? before - 1 : 0;
 
