@@ -418,8 +418,8 @@ static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_p
 			g->more = 0;
 	}
 	filled = g->more >= enough && (present - g->present) * MTHP_GROWTH_FILLED >= g->more;
-	/* What showed it may have gone. */
-	if (g->sparse)
+	/* What showed it may have gone, or something else has come. */
+	if (g->sparse || g->more >= enough)
 		g->known = 0;
 	g->sparse = g->more >= enough && !full && !filled &&
 		    lacking * MTHP_GROWTH_FILLED >= g->more * (MTHP_GROWTH_FILLED - 1);
@@ -433,12 +433,13 @@ static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_p
 
 /*
  * For how many more samples its cgroup is sparse, @before as of the last one.  A process that has
- * shown nothing does not end what the growth of another has shown; it wears off.
+ * shown nothing does not end what the growth of another has shown; it wears off.  As a whole it has gaps
+ * where it has no page of a file, if it has mostly those; of its libraries the allowance takes care.
  */
 static __always_inline __u32 mthp_sparse_after(__u32 before, const struct mthp_growth *g,
 					       const struct mthp_process *p, const struct mthp_tunables *t)
 {
-	__u64 spanned = mthp_spanned(p, p->mapped);
+	__u64 spanned = mthp_spanned(p, p->mapped * 2 > p->places ? p->mapped : 0);
 	__u32 wasteful = mthp_wasteful(spanned, p->present + p->swapped, t);
 	__u32 left = before ? before - 1 : 0;
 

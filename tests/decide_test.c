@@ -552,6 +552,13 @@ static void what_could_not_be_written_is_not_of_the_heap(void)
 	p = process(40000, 0);
 	p.mapped = 40000 - 16384 + 1;
 	CHECK(!mthp_sparse_after(0, &nothing, &p, &t), "nor are those of pages of files");
+	p.places = p.mapped * 2;
+	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "which are not more than all else");
+	p.places = 40000;
+	p.threads = 20;
+	p.mapped--;
+	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "the allowance is for stacks, too");
+	p.mapped++;
 	p.mapped--;
 	CHECK(mthp_sparse_after(0, &nothing, &p, &t), "the allowance");
 	/* Tables that nobody counts, of hugetlbfs or of devices. */
@@ -566,6 +573,12 @@ static void what_could_not_be_written_is_not_of_the_heap(void)
 	p.private--;
 	mthp_grow(&g, &p, &t);
 	CHECK(!g.sparse && !g.known, "it cannot any more");
+	g = met(12000, 600);
+	CHECK(!grown(&g, 16096, 5000) && g.known, "dense so far");
+	p = process(24288, 5000);
+	p.private = 5000 + 6143;
+	mthp_grow(&g, &p, &t);
+	CHECK(!g.sparse && !g.known, "of what comes next nothing is known");
 }
 
 /* In one sample, from the same start; with less than there was nothing is judged. */

@@ -185,8 +185,8 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size_up(*memory_bytes)
         ),
         Until::Filled {} => format!(
-            "Ends when the process that asks fills a quarter of what it grew by, and half of what it \
-             spans or wastes less than {}; or some time after the last one that does not.{advised}",
+            "Ends when the process that asks fills half of what it spans; or a quarter of what it grew \
+             by, if it wastes less than {}; or some time after the last one that does not.{advised}",
             show_size(t.sparse_bytes)
         ),
         Until::Room {
