@@ -208,8 +208,8 @@ MUTANTS = (
     Mutant("stall-not-flushed", "\tflush_delayed_work(&group->avgs_work);\n", "", "a_flush_brings_stall_up_to_date"),
     Mutant(
         "flush-without-a-worker",
-        "\t\tschedule_delayed_work(&group->avgs_work, 0);\n",
-        "\t\t;\n",
+        "\tif (mthp_stalls_unseen(group))\n\t\tschedule_delayed_work(&group->avgs_work, 0);\n",
+        "\tmthp_stalls_unseen(group);\n",
         "a_flush_brings_stall_up_to_date",
     ),
     Mutant(
