@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use nix::errno::Errno;
 
 use common::ext::{Ext, status, status_of};
@@ -135,7 +137,7 @@ fn khugepaged_is_bound_in_small_cgroups_unless_it_is_freed() {
         worker.fill(4 * MIB);
         let _awake = Setting::khugepaged_awake();
         if huge == 0 {
-            std::thread::sleep(std::time::Duration::from_secs(2));
+            std::thread::sleep(Duration::from_secs(2));
         }
         eventually(&format!("{huge} huge with {none}, {bind:?}"), || {
             worker.huge() == huge
@@ -166,10 +168,7 @@ fn an_empty_cgroup_has_no_verdict_that_stays() {
     let group = Group::new("empty");
     let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
     // Several scans see it empty, and none what comes after.
-    assert!(
-        ext.decisions(std::time::Duration::from_millis(500))
-            .is_empty()
-    );
+    assert!(ext.happens(Duration::from_millis(500)).is_empty());
     assert_eq!(status_of(&group)["allowed"], "all");
     ext.signal(nix::sys::signal::Signal::SIGSTOP);
     let mut worker = Worker::new(&group);
@@ -212,7 +211,7 @@ fn a_sparse_process_faults_base_pages_and_is_not_collapsed() {
     assert_eq!(line["why"], "sparse", "{line}");
     {
         let _awake = Setting::khugepaged_awake();
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        std::thread::sleep(Duration::from_secs(2));
         assert_eq!(worker.huge(), 0, "khugepaged is bound");
     }
     assert_eq!(worker.advise(MADV_COLLAPSE), 0, "what asks for it gets it");
@@ -241,10 +240,7 @@ fn a_cgroup_without_memory_controller_is_not_small() {
     let ext = Ext::run(&group, &["--policy", "reactive", "--window", "100ms"]);
     let mut worker = Worker::new(&child);
     worker.fill(MIB);
-    assert!(
-        ext.decisions(std::time::Duration::from_millis(500))
-            .is_empty()
-    );
+    assert!(ext.happens(Duration::from_millis(500)).is_empty());
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 8 * MIB);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use common::ext::{Ext, status, status_of, support};
+use common::ext::{Ext, status, status_of};
 use common::worker::{MADV_COLLAPSE, MADV_PAGEOUT, Worker};
 use common::{Group, MIB, Setting, Swap, count_all, eventually, record, world, write};
 
@@ -19,11 +19,6 @@ const STICKY: [&str; 4] = ["--threshold", "1us", "--window", "10s"];
 
 fn args<'a>(parts: &[&[&'a str]]) -> Vec<&'a str> {
     parts.concat()
-}
-
-/// Is it the module that carries the hook?
-fn by_module() -> bool {
-    support()["carrier"] != "kernel"
 }
 
 /// Brings a cgroup into full stall: its worker must exceed memory.high, with
@@ -186,11 +181,7 @@ fn old_stall_is_no_pressure() {
     // Whatever was still being counted is over.
     std::thread::sleep(Duration::from_secs(1));
     let ext = Ext::run(&group, &PRESSURE_ONLY);
-    let mut lines = ext.during(Duration::from_millis(2500));
-    if by_module() {
-        // What it does without is said all the same.
-        lines.retain(|line| line["event"] != "partial");
-    }
+    let lines = ext.happens(Duration::from_millis(2500));
     assert!(lines.is_empty(), "{lines:#?}");
     worker.fill(8 * MIB);
     assert_eq!(worker.huge(), 8 * MIB);

@@ -47,6 +47,11 @@ pub fn support() -> Value {
     schema::answer("support", &out.stdout)
 }
 
+/// Is it the module that carries the hook?
+fn by_module() -> bool {
+    support()["carrier"] != "kernel"
+}
+
 /// The line of a cgroup in `status --json`.
 pub fn status_of(group: &Group) -> Value {
     let status = status();
@@ -220,10 +225,12 @@ impl Ext {
         lines
     }
 
-    /// Decisions that come within a time: a carrier that lacks something is told of as well.
-    pub fn decisions(&self, time: Duration) -> Vec<Value> {
+    /// The same without what a module lacks, which is said whatever happens.
+    pub fn happens(&self, time: Duration) -> Vec<Value> {
         let mut lines = self.during(time);
-        lines.retain(|line| line["event"] == "decision");
+        if by_module() {
+            lines.retain(|line| line["event"] != "partial");
+        }
         lines
     }
 
