@@ -394,10 +394,14 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 	RCU_INIT_POINTER(one->ops, ops);
 
 	mutex_lock(&mthp_mutex);
-	/* The limits that bind this cgroup would be those of an ancestor. */
-	err = -ENODEV;
-	if (!rcu_access_pointer(cgrp->subsys[memory_cgrp_id]))
+	/*
+	 * The limits that bind this cgroup would be those of an ancestor. Flag second: one that is
+	 * removed loses it first, and its memory control later.
+	 */
+	if (!rcu_access_pointer(cgrp->subsys[memory_cgrp_id])) {
+		err = READ_ONCE(cgrp->self.flags) & CSS_ONLINE ? -ENODEV : -ENOENT;
 		goto unlock;
+	}
 	err = -EEXIST;
 	if (mthp_find(cgrp))
 		goto unlock;

@@ -165,9 +165,12 @@ pub fn map_like(map: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         return Err(io::Error::from_raw_os_error(-ret));
     }
     // SAFETY: takes a number, returns a descriptor or an error.
-    let btf = owned(unsafe { libbpf_sys::bpf_btf_get_fd_by_id(info.btf_vmlinux_id) })?;
+    let types = |id| owned(unsafe { libbpf_sys::bpf_btf_get_fd_by_id(id) });
+    let (own, btf) = (types(info.btf_id)?, types(info.btf_vmlinux_id)?);
     let opts = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        // The kernel looks that the object has types, too.
+        btf_fd: own.as_raw_fd() as u32,
         btf_vmlinux_value_type_id: info.btf_vmlinux_value_type_id,
         map_flags: info.map_flags,
         value_type_btf_obj_fd: btf.as_raw_fd(),

@@ -41,7 +41,15 @@ impl Ops {
     /// # Errors
     /// The kernel's errno.
     pub fn link(&self, path: &Path) -> io::Result<OwnedFd> {
-        carrier::link(self.0.as_fd(), &File::open(path)?)
+        self.link_open(&File::open(path)?)
+    }
+
+    /// The same on an open cgroup, which may be gone.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn link_open(&self, group: &File) -> io::Result<OwnedFd> {
+        carrier::link(self.0.as_fd(), group)
     }
 
     /// Puts them in the place of those that a link has.
@@ -138,16 +146,19 @@ impl Recorder {
     /// # Errors
     /// The kernel refuses.
     pub fn ops_for(&self, path: &Path) -> Result<Ops, Failure> {
-        let what = || format!("make ops for {}", path.display());
-        let fail = |e: io::Error| Failure::new(what(), e);
+        let fail = |what: &str| {
+            let what = format!("{what} for {}", path.display());
+            move |error| Failure::new(what, error)
+        };
         let map = self.map("record_ops")?;
-        let made = carrier::map_like(map.as_fd()).map_err(fail)?;
+        let made = carrier::map_like(map.as_fd()).map_err(fail("make a map"))?;
         let procs = File::options()
             .write(true)
             .open(path.join("cgroup.procs"))
-            .map_err(fail)?;
+            .map_err(fail("open cgroup.procs"))?;
         let size = map.value_size() as usize;
-        carrier::fill_raw(made.as_fd(), size, self.program()?, path, &procs).map_err(fail)?;
+        carrier::fill_raw(made.as_fd(), size, self.program()?, path, &procs)
+            .map_err(fail("fill the ops"))?;
         Ok(Ops(made))
     }
 

@@ -9,12 +9,13 @@ use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::faults::Region;
@@ -39,6 +40,8 @@ const PATCHED: &str = "/sys/kernel/tracing/enabled_functions";
 const HOOKED: &str = "__thp_vma_allowable_orders";
 const NAME: &std::ffi::CStr = c"mthp_hook";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// About as long as a process takes to be woken and to remove a cgroup, on a busy emulated machine.
+const HEAD_START: Duration = Duration::from_millis(4);
 /// Longer than the hook stays on without a policy.
 const OFF: Duration = Duration::from_millis(1500);
 /// Rounds after which it is given the time to go off.
@@ -50,11 +53,13 @@ const KINDS: [&str; 4] = ["fault", "fork", "swap", "collapse"];
 /// One way for a policy to come and go, in a cgroup with others at work.
 type Way = (&'static str, fn(&Scene) -> Result<(), Failure>);
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 9] = [
     ("closed", closed),
     ("above and below", above_and_below),
     ("updated", updated),
     ("removed", removed),
+    ("attached or removed first", attached_or_removed_first),
+    ("closed or removed first", closed_or_removed_first),
     ("killed", killed),
     ("pinned", pinned),
     ("twice", twice),
@@ -66,6 +71,8 @@ struct Scene {
     /// Where the others are at work.
     group: PathBuf,
     answer: Cell<u64>,
+    /// How often a cgroup got its link before it was removed, and how often it was gone first.
+    orders: Rc<Cell<(u32, u32)>>,
 }
 
 impl Scene {
@@ -79,6 +86,15 @@ impl Scene {
             self.answer.get().wrapping_mul(6_364_136_223_846_793_005) + 1_442_695_040_888_963_407;
         self.answer.set(next);
         self.recorder.answer(next >> 32, next >> 48)
+    }
+
+    /// Waits for a part of [`HEAD_START`], another one each time.
+    fn hold_back(&self) {
+        let part = HEAD_START.mul_f64((self.answer.get() >> 40) as f64 / f64::from(1 << 24));
+        let begin = Instant::now();
+        while begin.elapsed() < part {
+            std::hint::spin_loop();
+        }
     }
 }
 
@@ -128,6 +144,11 @@ fn removed(scene: &Scene) -> Result<(), Failure> {
         }
         sleep(Duration::from_millis(1));
     }
+    hung_up(&link)
+}
+
+/// The cgroup of the link is gone.
+fn hung_up(link: &OwnedFd) -> Result<(), Failure> {
     let mut poll = libc::pollfd {
         fd: link.as_raw_fd(),
         events: 0,
@@ -139,6 +160,78 @@ fn removed(scene: &Scene) -> Result<(), Failure> {
         1 => Ok(()),
         _ => Err(Failure::other("wait for the hang-up", "none came")),
     }
+}
+
+/// A process that removes a cgroup once it is told to.
+struct Remover {
+    path: PathBuf,
+    child: Pid,
+    go: OwnedFd,
+}
+
+impl Remover {
+    /// Makes an empty cgroup beside the one that others are at work in.
+    fn new(scene: &Scene, name: &str) -> Result<Self, Failure> {
+        let path = scene.group.with_file_name(name);
+        groups::make(&path)?;
+        let (wait, go) = nix::unistd::pipe().map_err(|e| Failure::new("make a pipe", e))?;
+        // SAFETY: this program has one thread; the child makes system calls and ends.
+        match unsafe { fork() }.map_err(|e| Failure::new("fork", e))? {
+            ForkResult::Child => {
+                drop(go);
+                let told = nix::unistd::read(&wait, &mut [0]) == Ok(1);
+                let removed = told && fs::remove_dir(&path).is_ok();
+                // SAFETY: ends the child without what belongs to its parent.
+                unsafe { libc::_exit(i32::from(!removed)) }
+            }
+            ForkResult::Parent { child } => Ok(Self { path, child, go }),
+        }
+    }
+
+    fn go(&self) -> Result<(), Failure> {
+        nix::unistd::write(&self.go, b"1")
+            .map(drop)
+            .map_err(|e| Failure::new("tell a process", e))
+    }
+
+    fn gone(self) -> Result<(), Failure> {
+        match waitpid(self.child, None) {
+            Ok(WaitStatus::Exited(_, 0)) => Ok(()),
+            other => Err(Failure::other("remove a cgroup", format!("{other:?}"))),
+        }
+    }
+}
+
+/// Another process removes the cgroup meanwhile: it hangs up the link, or there is none.
+fn attached_or_removed_first(scene: &Scene) -> Result<(), Failure> {
+    let remover = Remover::new(scene, "attached-or-removed")?;
+    let ops = scene.ops(&remover.path)?;
+    let group = File::open(&remover.path).map_err(|e| Failure::new("open a cgroup", e))?;
+    let (mut attached, mut removed) = scene.orders.get();
+    remover.go()?;
+    scene.hold_back();
+    let link = ops.link_open(&group);
+    remover.gone()?;
+    match link {
+        Ok(link) => {
+            attached += 1;
+            hung_up(&link)?;
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => removed += 1,
+        Err(error) => return Err(Failure::new("attach to what is removed", error)),
+    }
+    scene.orders.set((attached, removed));
+    Ok(())
+}
+
+/// Another process removes the cgroup while the link is closed.
+fn closed_or_removed_first(scene: &Scene) -> Result<(), Failure> {
+    let remover = Remover::new(scene, "closed-or-removed")?;
+    let link = link(&scene.ops(&remover.path)?, &remover.path)?;
+    remover.go()?;
+    scene.hold_back();
+    drop(link);
+    remover.gone()
 }
 
 fn killed(scene: &Scene) -> Result<(), Failure> {
@@ -321,17 +414,23 @@ fn hooked() -> Result<bool, Failure> {
     Ok(read(PATCHED)?.lines().any(|line| line.starts_with(HOOKED)))
 }
 
-fn scene(group: &Path) -> Result<Scene, Failure> {
+fn scene(group: &Path, orders: &Rc<Cell<(u32, u32)>>) -> Result<Scene, Failure> {
     Ok(Scene {
         recorder: Recorder::load()?,
         group: group.to_owned(),
         answer: Cell::new(1),
+        orders: Rc::clone(orders),
     })
 }
 
-fn rounds(count: u32, module: &str, group: &Path) -> Result<(), Failure> {
+fn rounds(
+    count: u32,
+    module: &str,
+    group: &Path,
+    orders: &Rc<Cell<(u32, u32)>>,
+) -> Result<(), Failure> {
     let mut others = Others::start(group)?;
-    let mut at = scene(group)?;
+    let mut at = scene(group, orders)?;
     for round in 0..count {
         let (name, way) = WAYS[round as usize % WAYS.len()];
         at.turn()?;
@@ -350,7 +449,7 @@ fn rounds(count: u32, module: &str, group: &Path) -> Result<(), Failure> {
             drop(at);
             unloaded()?;
             load(module)?;
-            at = scene(group)?;
+            at = scene(group, orders)?;
             println!("# {} rounds", round + 1);
         }
     }
@@ -388,13 +487,25 @@ pub fn run(count: &str, module: &str) -> Result<(), Failure> {
             failed = Some(why);
         }
     };
-    test(1, &format!("{count} rounds"), rounds(count, module, &group));
+    let orders = Rc::default();
+    test(
+        1,
+        &format!("{count} rounds"),
+        rounds(count, module, &group, &orders),
+    );
     test(2, "the module can be unloaded", unloaded());
     let quiet = hooked().and_then(|on| match on {
         false => Ok(()),
         true => Err(Failure::other("look for patched functions", "it is there")),
     });
     test(3, "nothing is patched any more", quiet);
-    println!("1..3");
+    let (attached, removed) = orders.get();
+    println!("# {attached} cgroups had their link before they were removed, {removed} were gone");
+    let both = match attached.min(removed) {
+        0 => Err(Failure::other("race", "one was always the first")),
+        _ => Ok(()),
+    };
+    test(4, "cgroups were removed before and after links", both);
+    println!("1..4");
     failed.map_or(Ok(()), Err)
 }
