@@ -41,8 +41,8 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
 
-demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size)
-	@$(LAB) demo $(if $(SCALE),--scale $(SCALE))
+demo: ## show `always` collapse under memory pressure and mthp_ext save it (KERNEL=newest: a stock one, with the module; SCALE=full: the proposal's size)
+	@$(LAB) demo $(if $(SCALE),--scale '$(SCALE)') $(if $(KERNEL),-- --stock '$(KERNEL)')
 
 bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/internals/bench.md)
 	@$(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)') $(if $(WALKS),--walks '$(WALKS)') $(if $(TLB_STANDS_FOR),--tlb-stands-for '$(TLB_STANDS_FOR)') $(if $(COALESCE),--coalesce '$(COALESCE)')

@@ -65,15 +65,17 @@ def collect(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def check(runs: Sequence[Run], *, counted: bool) -> list[Gate]:
+def check(runs: Sequence[Run], *, counted: bool, reclaim: bool = True) -> list[Gate]:
     """With the limit, the policy does nearly what `never` does; ratios only by instruction-counted time. The suite asks
     for 0.97 of five runs; this is one run, and on 27 November 2026 it had 0.953: two points for as long as the limit
-    lasts, three in its first second, while the folios are taken apart."""
+    lasts, three in its first second, while the folios are taken apart. `reclaim`: the carrier asks at reclaim."""
     found = {run.cell.arm.key: run for run in runs}
     if not counted or not {"never", "mthp_ext"} <= set(found):
         return []
     name, bound = "limit under load: rps of mthp_ext / never from then on", ">= 0.90"
     if any(found[arm].by_host for arm in ("never", "mthp_ext")):
         return [unjudged(name, bound, "because the clock of this machine stopped a run")]
+    if not reclaim:
+        return [unjudged(name, bound, "because the module never asks at reclaim: what was given stays")]
     mine, its = (late.limited_rate(found[arm]) for arm in ("mthp_ext", "never"))
     return [gate(name, mine / its if mine is not None and its else None, bound)]

@@ -115,7 +115,7 @@ def _report(
         raise LabError(Exit.GUEST_FAILED, "no run can be true: " + "; ".join(doubts))
     # Figures of the smoke scale mean nothing, so only events are judged there.
     counted = mode is vm.Mode.ICOUNT and scale.name != "smoke"
-    checked = [*gates.check(table, counted=counted), *arrival.check(scene, counted=counted)]
+    checked = [*gates.check(table, counted=counted), *arrival.check(scene, counted=counted, reclaim=not args.stock)]
     done = len(finished.runs) - len(doubts)
     environment = results.environment(
         finished.runs[0].release, str(mode), workload=scale.name, seconds=round(seconds), complete=done == planned
