@@ -443,7 +443,7 @@ def run(
     rust: Sequence[RustTest],
     mode: Mode,
     done: Callable[[Suite], None],
-    others: Sequence[Callable[[], Suite]] = (),
+    others: Sequence[Callable[[], list[Suite]]] = (),
     last: Sequence[Callable[[], list[Suite]]] = (),
 ) -> None:
     """Runs everything, then `others` and `last`, as `together` does; `done` hears of each suite as it ends."""
@@ -452,8 +452,7 @@ def run(
     parts = {this.name: partial(_alone, this) for this in runs}
     # None of the end-to-end tests is there if they could not be built.
     waiting = [parts.pop(name) for name in _WAITING if name in parts]
-    also = [lambda check=check: [check()] for check in others]
-    together([*parts.values(), *also, partial(_all_before, rust, mode), *last], done, waiting)
+    together([*parts.values(), *others, partial(_all_before, rust, mode), *last], done, waiting)
 
 
 def run_selftests(kernel: Kernel, mode: Mode, done: Callable[[Suite], None]) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from lab import proc, results, setup
-from lab.checks import bench, checkpatch, cost, debug, demo, guest, host, soak, tlb
+from lab.checks import bench, checkpatch, cost, debug, demo, guest, host, module, soak, tlb
 from lab.checks import lint as linters
 from lab.checks.result import Status, Suite, total
 from lab.errors import Exit, LabError
@@ -111,13 +111,21 @@ def _checkpatch() -> Suite:
     return suite
 
 
+def _only(check: Callable[[], Suite]) -> list[Suite]:
+    return [check()]
+
+
 def _vm(report: _Report, rust: list[host.RustTest]) -> tuple[Kernel, str]:
     kernel = build.ensure()
     mode, why = accel.of(kernel)
     _head(f"in guests, {mode} ({why}), then every case of the benchmark suite at its smallest")
     # checkpatch keeps one processor busy for a while, as a guest does. The model takes longer than most guests.
-    others: list[Callable[[], Suite]] = [_checkpatch]
-    others += [partial(check, kernel) for check in (tlb.run, cost.run, demo.run)]
+    single: list[Callable[[], Suite]] = [
+        _checkpatch,
+        *(partial(check, kernel) for check in (tlb.run, cost.run, demo.run)),
+    ]
+    others: list[Callable[[], list[Suite]]] = [partial(module.gate, name) for name in module.KERNELS]
+    others += [partial(_only, check) for check in single]
     # Cells of the suite are many and short: they follow without a pause, and none is alone for long at the end.
     guest.run(kernel, rust, mode, report.add, others, bench.parts(kernel))
     return kernel, mode

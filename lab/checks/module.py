@@ -8,10 +8,11 @@ from pathlib import Path
 from lab import programs, setup, vm
 from lab.checks import guest, host, libtest, modulecost, moduleguest, modulemutants, modulerefused, tap
 from lab.checks.result import Status, Suite, Test
-from lab.errors import Exit
+from lab.errors import Exit, LabError
 from lab.kernel import build, stockbuild
 from lab.kernel.stockbuild import Stock
 from lab.paths import REPO
+from lab.tlb import emulator
 from lab.vm import Mode, unmodified
 
 KERNELS = stockbuild.NAMES
@@ -30,6 +31,7 @@ TESTS = (
 )
 """What runs on each kernel: the contract of the hook, what is refused, end-to-end tests, cost, and policies that come
 and go (lab/checks/module.sh)."""
+_GATE = (CONTRACT, REFUSED, SIGNED, COST)
 _ROUNDS = 12
 """Rounds of that."""
 _SETUP_S, _ROUND_S = 300.0, 2.0
@@ -144,6 +146,18 @@ def run(kernels: tuple[str, ...] = KERNELS, tests: tuple[str, ...] = TESTS) -> i
     return Exit.TESTS if failed else Exit.OK
 
 
+def gate(name: str) -> list[Suite]:
+    """What `make test` runs on a kernel: that which takes a minute. Not being able to is a failure."""
+    try:
+        kernel = stockbuild.stock(name)
+        built = stockbuild.build_module(kernel)
+        return [_OWN[what](kernel, built) for what in _GATE]
+    except LabError as error:
+        suite = Suite(f"module/{name}")
+        suite.fail("(could not be run)", str(error))
+        return [suite]
+
+
 def mutants(kernels: tuple[str, ...] = KERNELS, names: tuple[str, ...] = ()) -> int:
     """Breaks the module, rule by rule; 1 if one is not noticed by the test that is for it."""
     setup.ensure(setup.Need.PROGRAM | setup.Need.VM)
@@ -167,7 +181,7 @@ def soak(kernels: tuple[str, ...], rounds: int) -> int:
         module, hook = stockbuild.build_module(kernel), programs.package("lab-hook")
         argv = [str(hook), STRESS, str(rounds), f"{unmodified.MODULES}/{module.name}"]
         job = moduleguest.bare(kernel, "soak", argv, hook)
-        job = replace(job, cpus=2, mode=Mode.TCG, timeout_s=_SETUP_S + _ROUND_S * rounds)
+        job = replace(job, cpus=2, mode=Mode.TCG, timeout_s=_SETUP_S + _ROUND_S * rounds, emulator=emulator.find())
         outcome = vm.run(unmodified.loaded(kernel, job, module))
         failed |= _report(guest.judge(f"module/soak-{kernel.name}", outcome, tap.parse))
     return Exit.TESTS if failed else Exit.OK

@@ -46,7 +46,7 @@ def run(kernel: Stock, module: Path) -> Suite:
     try:
         for one in gates(guest(plan.without_module(), "without"), guest(plan.module(), "with", module)):
             suite.gate(one)
-            print(f"test-module: {one.name}: {one.value} ({one.bound})", flush=True)
+            print(f"{suite.name}: {one.name}: {one.value} ({one.bound})", flush=True)
     except LabError as error:
         suite.fail("(could not be measured)", str(error))
     suite.seconds = time.monotonic() - begin
