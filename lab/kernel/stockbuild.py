@@ -162,7 +162,12 @@ def build_module(kernel: Stock, variant: str = "", *, source: str | None = None,
         text = log.read_text(errors="replace")
         if complaints := re.findall(r"^.*\bwarning\b.*$", text, re.MULTILINE | re.IGNORECASE):
             raise LabError(Exit.BUILD, f"the module does not build cleanly for {kernel.release}:\n{complaints[0]}")
-        return directory / "mthp_hook.ko"
+        # Apart from where it was built: the next one may be built there while a guest is about to take this one.
+        kept = BUILD / "module" / kernel.release / (variant or "usual") / "mthp_hook.ko"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(directory / kept.name, kept.with_suffix(".new"))
+        kept.with_suffix(".new").replace(kept)
+        return kept
 
 
 def with_dependencies(kernel: Stock, name: str, out: Path) -> list[Path]:
