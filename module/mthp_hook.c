@@ -8,7 +8,8 @@
  * asked where __thp_vma_allowable_orders() is called, by editing its argument on entry. That
  * function only narrows, so narrowing what it is given narrows what it returns.
  *
- * Nothing is patched, and nothing of it is called, while no policy is attached.
+ * Nothing is patched, and nothing of it is called, while no policy is attached, and has not been
+ * for a second.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -93,7 +94,8 @@ struct mthp_link {
 
 /*
  * Serialises ->reg(), ->unreg() and ->update(), and the hook that goes on and off with them.
- * Taken under locks of the BPF core; ftrace takes its own under it.
+ * Taken under locks of the BPF core; ftrace takes its own under it, and waits for all tasks where
+ * the hook goes off. A struct_ops link of whatever kind that is made meanwhile waits, too.
  */
 static DEFINE_MUTEX(mthp_mutex);
 
@@ -394,14 +396,10 @@ static int mthp_reg(void *kdata, struct bpf_link *link)
 	RCU_INIT_POINTER(one->ops, ops);
 
 	mutex_lock(&mthp_mutex);
-	/*
-	 * The limits that bind this cgroup would be those of an ancestor. Flag second: one that is
-	 * removed loses it first, and its memory control later.
-	 */
-	if (!rcu_access_pointer(cgrp->subsys[memory_cgrp_id])) {
-		err = READ_ONCE(cgrp->self.flags) & CSS_ONLINE ? -ENODEV : -ENOENT;
+	/* The limits that bind this cgroup would be those of an ancestor. */
+	err = -ENODEV;
+	if (!rcu_access_pointer(cgrp->subsys[memory_cgrp_id]))
 		goto unlock;
-	}
 	err = -EEXIST;
 	if (mthp_find(cgrp))
 		goto unlock;
@@ -428,6 +426,9 @@ unlock:
 	if (!err)
 		return 0;
 	kfree(one);
+	/* Whatever was missing, or still there, is so because the cgroup was removed. */
+	if (!(READ_ONCE(cgrp->self.flags) & CSS_ONLINE))
+		err = -ENOENT;
 put:
 	cgroup_put(cgrp);
 	return err;

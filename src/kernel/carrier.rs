@@ -369,10 +369,10 @@ fn refused(errno: Errno, at: &Path) -> Error {
             why: format!("the kernel refused: {source}"),
             remedy: cgroup::ENABLE_MEMORY.to_owned(),
         },
-        // Only the module's: it hooks by ftrace.
+        // Only the module's, which hooks by ftrace and by a tracepoint.
         Errno::EIO => Error::System {
             what: format!(
-                "attaching the policy to {} (the kernel's log says why ftrace refuses)",
+                "attaching the policy to {} (the kernel's log says what cannot be hooked)",
                 shown::path(at)
             ),
             source,
