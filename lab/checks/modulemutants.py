@@ -28,7 +28,7 @@ class Mutant:
     new: str
     test: str
     """What must notice, of lab/hook/src/contract.rs."""
-    kernels: tuple[str, ...] = ("6.12", "newest")
+    kernels: tuple[str, ...] = stockbuild.NAMES
     """Where it breaks something."""
 
     def source(self, text: str) -> str:
@@ -63,7 +63,7 @@ MUTANTS = (
         "\tdefault:\n\t\treturn 0;\n\t}\n#endif\n",
         "\tdefault:\n\t\treturn BPF_MTHP_COLLAPSE;\n\t}\n#endif\n",
         "smaps_is_not_asked",
-        ("newest",),
+        ("7.2", "newest"),
     ),
     Mutant(
         "asks-current",

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -73,12 +74,12 @@ def unsigned(kernel: Stock, module: Path) -> Suite:
 
 def types_of(elf: Path) -> bytes:
     """The section .BTF of a kernel."""
-    _OUT.mkdir(parents=True, exist_ok=True)
-    raw = _OUT / "raw.btf"
-    raw.unlink(missing_ok=True)
-    argv = ["objcopy", "--dump-section", f".BTF={raw}", str(elf), "/dev/null"]
-    proc.run(argv, log=BUILD / "log" / "module-refused.log", what=f"reading the types of {elf}")
-    return raw.read_bytes()
+    with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
+        raw = Path(scratch) / "raw.btf"
+        argv = ["objcopy", "--dump-section", f".BTF={raw}", str(elf), "/dev/null"]
+        log = BUILD / "log" / f"module-refused-{elf.parent.name}.log"
+        proc.run(argv, log=log, what=f"reading the types of {elf}")
+        return raw.read_bytes()
 
 
 def another_build(raw: bytes) -> bytes:

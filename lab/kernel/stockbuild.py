@@ -23,16 +23,23 @@ from lab.paths import BUILD, REPO, cache
 _SUITES = "trixie trixie-backports"
 _HEADERS = {
     "6.12": r"linux-headers-(6\.12\.\d+)\+deb13-cloud-amd64",
+    "7.2": r"linux-headers-(7\.2\.\d+)\+deb13-cloud-amd64",
     "newest": r"linux-headers-(\d+\.\d+\.\d+)\+deb13-cloud-amd64",
 }
 """What a kernel is called here, and its headers' package. The cloud flavour boots without its modules."""
 NAMES = tuple(_HEADERS)
 """Of the kernels."""
+_PASSING = ("7.2",)
+"""Those that backports drop some day for a newer one."""
 _TOOLS = ("make", "bash", "coreutils", "sed", "grep", "mawk", "findutils", "gcc", "libc6-dev")
 _NOT_NEEDED = ("systemd", "udev", "initramfs-tools", "linux-image-", "linux-base", "klibc", "dracut", "debconf")
 """Of what those depend on: what boots a machine."""
 _LOG = BUILD / "log" / "stock-module.log"
 _ROOT_MIB = 1200
+
+
+class GoneError(LabError):
+    """A kernel that is in the archive no more."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +57,19 @@ class Stock:
 
 
 def stock(name: str) -> Stock:
-    """A kernel of that name, fetched once for each version; LabError if it cannot be had."""
+    """A kernel of that name, fetched once for each version; where no mirror answers, the one that was fetched last.
+    LabError if it cannot be had, GoneError where that is no fault."""
     with locked(f"stock-{name}"):
         config = host_config()
         attempts = Attempts()
+        listed = False
         for mirror in mirrors(config):
             with tempfile.TemporaryDirectory(dir=cache()) as work:
                 apt = PrivateApt(Path(work) / "apt", config, mirror, _SUITES)
                 ok, text = apt.call("apt-get", "update", "--error-on=any")
                 _, listing = apt.call("apt-cache", "search", "--names-only", "cloud-amd64")
                 headers = newest(listing, _HEADERS[name]) if ok else None
+                listed |= ok and "linux-headers-" in listing
                 if headers is None:
                     attempts.add(f"{_SUITES} (mirror of {mirror.where})", text if not ok else "has no such headers")
                     continue
@@ -68,8 +78,23 @@ def stock(name: str) -> Stock:
                 if not root.is_dir():
                     _fetch(apt, headers, listing, Path(work) / "tree", attempts)
                     _keep(Path(work) / "tree", root)
+                    _remove_others({newest(listing, pattern) for pattern in _HEADERS.values()})
                 return _found(name, release, root)
+        there = {f"linux-headers-{path.name}": path for path in (cache() / "stock-module").glob("*+deb13-cloud-amd64")}
+        if not listed and (kept := newest("".join(f"{one} - \n" for one in there), _HEADERS[name])):
+            print(f"stock kernels: no mirror answers; {there[kept].name} is what was fetched last", flush=True)
+            return _found(name, there[kept].name, there[kept])
+        if listed and name in _PASSING:
+            raise GoneError(Exit.SOURCE, f"Debian's archive has no Linux {name} any more")
         raise LabError(Exit.SOURCE, "no stock kernel with headers could be fetched:\n  " + "\n  ".join(attempts.lines))
+
+
+def _remove_others(current: set[str | None]) -> None:
+    """Removes the trees of kernels that the archive has newer ones of."""
+    for old in (cache() / "stock-module").iterdir():
+        if f"linux-headers-{old.name}" not in current:
+            with locked(f"stock-module-{old.name}"):
+                shutil.rmtree(old, ignore_errors=True)
 
 
 def _images(listing: str, release: str) -> list[str]:
@@ -146,15 +171,15 @@ def build_module(kernel: Stock, variant: str = "", *, source: str | None = None,
             (directory / "given.btf").write_bytes(btf)
         # objtool reads /proc/self; the rest of the host's stays outside.
         script = (
-            'mount --rbind /proc "$0/proc" && mount --bind /dev "$0/dev" && '
-            'exec chroot "$0" /usr/bin/env -i PATH=/usr/bin:/bin "$@"'
+            'mount --$MTHP_BIND /proc "$0/proc" && mount --bind /dev "$0/dev" || exit; '
+            'chroot "$0" /usr/bin/env -i PATH=/usr/bin:/bin "$@"; status=$?; umount "$0/dev"; '
+            '[ $MTHP_BIND = rbind ] || umount "$0/proc"; chown -R --reference="$0" "$0/src"; exit $status'
         )
         make = ["make", "-C", f"/{place}", f"KERNELRELEASE={kernel.release}", "HOSTCC=gcc"]
         make += [f"KDIR=/usr/src/linux-headers-{kernel.release}", *(["BTF=given.btf"] if btf else [])]
-        apart = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
         log = BUILD / "log" / f"module{'-' if variant else ''}{variant}-{kernel.release}.log"
         proc.run(
-            [*apart, "bash", "-c", script, str(kernel.root), *make],
+            [*_apart(), "bash", "-c", script, str(kernel.root), *make],
             log=log,
             what=f"building the module for {kernel.release}",
             code=Exit.BUILD,
@@ -170,6 +195,25 @@ def build_module(kernel: Stock, variant: str = "", *, source: str | None = None,
         return kept
 
 
+def _apart() -> list[str]:
+    """A program with mounts of its own and the rights to make some; it finds in MTHP_BIND how /proc is to be bound."""
+    # A chroot that is no mount point has no line for it. Mounts cannot be made private there: where they are shared,
+    # each is seen outside until it is taken back, and none below /proc may be. And only root gets rights there.
+    whole = any(line.split()[4] == "/" for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    root = os.geteuid() == 0
+    if whole:
+        return ["unshare", "--mount", *([] if root else ["--map-root-user"]), "env", "MTHP_BIND=rbind"]
+    return [
+        *([] if root else ["sudo", "-n"]),
+        "unshare",
+        "--mount",
+        "--propagation",
+        "unchanged",
+        "env",
+        "MTHP_BIND=bind",
+    ]
+
+
 def with_dependencies(kernel: Stock, name: str, out: Path) -> list[Path]:
     """A module of the kernel's, after those it needs, unpacked into `out`."""
     found = list(kernel.modules.rglob(f"{name}.ko.xz"))
@@ -183,5 +227,9 @@ def with_dependencies(kernel: Stock, name: str, out: Path) -> list[Path]:
             before += [path for path in with_dependencies(kernel, one, out) if path not in before]
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}.ko"
-    path.write_bytes(content)
+    if not path.exists():
+        # Several guests begin at once.
+        with tempfile.NamedTemporaryFile(dir=out, delete=False) as file:
+            file.write(content)
+        Path(file.name).replace(path)
     return [*before, path]

@@ -61,7 +61,7 @@ class NamedTest(unittest.TestCase):
             # None, where they could not be built.
             for e2e in (guest.e2e_names(), []):
                 done.clear()
-                guest.run(mock.Mock(), built(*e2e), Mode.TCG, done.append, [lambda: Suite("other")])
+                guest.run(mock.Mock(), built(*e2e), Mode.TCG, done.append, [lambda: [Suite("other")]])
                 expected = [this.name for this in selftests] + [f"vm/{name}" for name in e2e] + ["other"]
                 self.assertEqual(sorted(suite.name for suite in done), sorted(expected))
 

@@ -13,8 +13,8 @@ from lab.paths import BUILD
 MODULES = "/lib/modules"
 """Where a guest has them."""
 QUIET = "damon_stat.enabled=0 cryptomgr.notests=1"
-"""Debian's kernels sample all memory, which marks pages as referenced here and there, and try their ciphers for the
-first second: what began before it was over had half of the processor, and what began behind a policy's start all."""
+"""Debian's kernels sample all memory, which marks pages as referenced here and there. They also test their ciphers in
+the first second: a program that starts then has half of the processor, one that starts behind a policy all of it."""
 
 
 def loaded(kernel: Stock, job: vm.Job, *modules: Path) -> vm.Job:
