@@ -11,15 +11,21 @@ from lab.bench import judging, scenarios
 from lab.bench.gates import judged_arms
 from lab.bench.spec import Scale
 from lab.demo import arrival
+from lab.demo import main as demo
 from lab.demo.cells import ARM, LIMITS
 from lab.errors import Exit, LabError
+from lab.kernel import stockbuild
 from lab.paths import REPO, RESULTS
 
+DEMOS = tuple(map(demo.name_of, (None, *stockbuild.NAMES)))
+"""Results of the demo: on the kernel with the series, and on each stock one."""
 FILES = {
     "bench": {"html": "report.html", "md": "tables.md"},
-    "demo": {"html": "demo.html"},
+    **{name: {"html": f"{name}.html"} for name in DEMOS},
 }
 """Name of a run -> ending of a file it left -> what the file is called once it is published."""
+_USUAL = ("bench", "demo")
+"""Published where none is named."""
 PUBLISHED = REPO / "results"
 
 
@@ -64,7 +70,7 @@ def objections(name: str, body: dict[str, Any]) -> list[str]:
             found.append(
                 f"{len(unfit)} rows lack an arm, or have more or fewer runs than are fixed: {unfit[0]} for one"
             )
-    if name == "demo":
+    if name in DEMOS:
         measured = body["metrics"]["cells"]
         wanted_cells = [
             *((limit, arm) for limit in LIMITS for arm in ARM),
@@ -87,13 +93,19 @@ def _unfit(scale: Scale, worlds: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _how(name: str) -> str:
+    """The command that makes the files of a run."""
+    stock = dict(zip(DEMOS[1:], stockbuild.NAMES, strict=True)).get(name)
+    return f"`make demo-stock KERNEL={stock}`" if stock else f"`make {name}`"
+
+
 def publish(name: str, source: Path, target: Path) -> list[Path]:
     """Copies one run's files to `target`; their paths there. LabError, and nothing copied, if it is not whole."""
     files = {source / f"{name}.{ending}": target / called for ending, called in FILES[name].items()}
     record = source / f"{name}.json"
     for path in (record, *files):
         if not path.is_file():
-            raise LabError(Exit.USAGE, f"{path} is missing; run `make {name}` first")
+            raise LabError(Exit.USAGE, f"{path} is missing; run {_how(name)} first")
     body = json.loads(record.read_text(encoding="utf-8"))
     if found := objections(name, body):
         raise LabError(Exit.TESTS, f"{record} cannot be published: {'; '.join(found)}")
@@ -110,11 +122,11 @@ def main(names: Sequence[str], date: str | None, source: Path = RESULTS, target:
     for name in names:
         if name not in FILES:
             raise LabError(Exit.USAGE, f"{name!r} is no run that can be published; there are: {', '.join(FILES)}")
-    names = names or list(FILES)
+    names = names or _USUAL
     if date is None:
         record = source / f"{names[0]}.json"
         if not record.is_file():
-            raise LabError(Exit.USAGE, f"{record} is missing; run `make {names[0]}` first")
+            raise LabError(Exit.USAGE, f"{record} is missing; run {_how(names[0])} first")
         date = str(json.loads(record.read_text(encoding="utf-8"))["when"])[:10]
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
         raise LabError(Exit.USAGE, f"{date!r} is no date like 2026-11-22")

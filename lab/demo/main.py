@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     """Runs the demo; 0 when every gate holds."""
     args = _parser().parse_args(argv)
     begun = time.monotonic()
-    setup.ensure(setup.Need.DEMO)
+    setup.ensure(setup.Need.PROGRAM | setup.Need.VM | setup.Need.REDIS if args.stock else setup.Need.DEMO)
     stock = stockbuild.stock(args.stock) if args.stock else None
     kernel = stock.image if stock else args.kernel or build.ensure().image
     mode = vm.Mode(args.mode)
@@ -98,6 +98,11 @@ def _on_stock(kernel: stockbuild.Stock, built: Path, job: vm.Job) -> vm.Job:
     return replace(loaded, cpus=1, append=f"{job.append} {unmodified.QUIET}".strip())
 
 
+def name_of(stock: str | None) -> str:
+    """Of the results files; a page names them, which takes no dot."""
+    return f"demo-stock-{stock.replace('.', '-')}" if stock else "demo"
+
+
 def _report(
     args: argparse.Namespace,
     scale: cells.Scale,
@@ -115,7 +120,11 @@ def _report(
         raise LabError(Exit.GUEST_FAILED, "no run can be true: " + "; ".join(doubts))
     # Figures of the smoke scale mean nothing, so only events are judged there.
     counted = mode is vm.Mode.ICOUNT and scale.name != "smoke"
-    checked = [*gates.check(table, counted=counted), *arrival.check(scene, counted=counted, reclaim=not args.stock)]
+    reclaim = not args.stock
+    checked = [
+        *gates.check(table, counted=counted, reclaim=reclaim),
+        *arrival.check(scene, counted=counted, reclaim=reclaim),
+    ]
     done = len(finished.runs) - len(doubts)
     environment = results.environment(
         finished.runs[0].release, str(mode), workload=scale.name, seconds=round(seconds), complete=done == planned
@@ -123,7 +132,7 @@ def _report(
     body = metrics.collect(table, scale)
     if scene:
         body["cells"][arrival.KEY] = arrival.collect(scene)
-    name = args.name or (f"demo-stock-{args.stock}" if args.stock else "demo")
+    name = args.name or name_of(args.stock)
     path = results.write(name, environment, body, checked)
     document = RESULTS / f"{name}.html"
     temporary = document.with_suffix(".html.tmp")

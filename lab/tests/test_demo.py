@@ -214,6 +214,13 @@ class GateTest(unittest.TestCase):
             "memory.high: rps of mthp_ext / always", {g.name for g in gates.check(fast, counted=True) if not g.ok}
         )
 
+    def test_without_reclaim_the_proposal_is_not_judged_by_what_it_let_in(self) -> None:
+        for arm, judged in (("reactive", False), ("mthp_ext", True)):
+            slow = everything(run("high", arm, 1, rps=9_000.0))
+            found = {one.name: one for one in gates.check(slow, counted=True, reclaim=False)}
+            one = found[f"memory.high: rps of {arm} / never"]
+            self.assertEqual((one.judged, one.missed), (judged, judged), arm)
+
     def test_latency(self) -> None:
         failed = self.check(run("high", "mthp_ext", 1, p99=40.0))
         self.assertIn("memory.high: p99 of mthp_ext / never", failed)

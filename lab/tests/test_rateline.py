@@ -121,6 +121,7 @@ class SceneTest(unittest.TestCase):
         self.assertTrue(arrival.check(self.runs(killed=True), counted=True)[0].missed)
         self.assertFalse(arrival.check(self.runs(by_host=True), counted=True)[0].judged)
         self.assertFalse(arrival.check(self.runs(slow=0.5), counted=True, reclaim=False)[0].judged)
+        self.assertTrue(arrival.check(self.runs(killed=True), counted=True, reclaim=False)[0].missed)
         self.assertEqual(arrival.check(self.runs(), counted=False), [])
         self.assertEqual(arrival.check(self.runs()[:2], counted=True), [])
 
