@@ -35,14 +35,17 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo demo-stock bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-machine test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
 
-demo: ## show `always` collapse under memory pressure and mthp_ext save it (KERNEL=newest: a stock one, with the module; SCALE=full: the proposal's size)
-	@$(LAB) demo $(if $(SCALE),--scale '$(SCALE)') $(if $(KERNEL),-- --stock '$(KERNEL)')
+demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size)
+	@$(LAB) demo $(if $(SCALE),--scale '$(SCALE)')
+
+demo-stock: ## the same on a stock kernel of Debian's with the module; no kernel is built (KERNEL=6.12)
+	@$(LAB) demo $(if $(SCALE),--scale '$(SCALE)') -- --stock '$(or $(KERNEL),newest)'
 
 bench: ## the suite: all static settings and policies, judged by regret (SCENARIO= ARM= SCALE= MODE=; docs/internals/bench.md)
 	@$(LAB) bench -- $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(ARM),--arm '$(ARM)') $(if $(SCALE),--scale '$(SCALE)') $(if $(MODE),--mode '$(MODE)') $(if $(LRU),--lru '$(LRU)') $(if $(REPEAT),--repeat '$(REPEAT)') $(if $(WALKS),--walks '$(WALKS)') $(if $(TLB_STANDS_FOR),--tlb-stands-for '$(TLB_STANDS_FOR)') $(if $(COALESCE),--coalesce '$(COALESCE)')
@@ -76,6 +79,9 @@ test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgrad
 
 test-dkms: ## the module's package under DKMS in a root of Debian 13: two kernels, upgraded, removed, purged
 	@$(LAB) test-dkms
+
+test-machine: ## a Debian 13 with its own kernel, in a VM: apt installs both packages, the service runs, Redis is served (KERNEL=newest)
+	@$(LAB) test-machine $(if $(KERNEL),--kernel '$(KERNEL)')
 
 test-kernel-deb: ## boot the packages of kernel-deb from a disk through its own boot loader; support, a policy, Redis
 	@$(LAB) test-kernel-deb

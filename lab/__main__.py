@@ -207,6 +207,12 @@ def _test_dkms(_: argparse.Namespace) -> int:
     return dkms.main()
 
 
+def _test_machine(args: argparse.Namespace) -> int:
+    from lab.checks import installed
+
+    return installed.main(*([(args.kernel,)] if args.kernel else []))
+
+
 def _lint(_: argparse.Namespace) -> int:
     from lab.checks import main
 
@@ -426,8 +432,10 @@ def _parser() -> argparse.ArgumentParser:
     add("test-systemd", _systemd, "the unit under systemd in a guest")
     one = add("test-pud", _test_pud, "the series pud: its kernel, and its selftest in a guest with two nodes")
     one.add_argument("test", nargs="*", help="only these tests of the selftest (default: all)")
+    from lab.kernel import stockbuild
+
     one = add("test-module", _module, "the module for stock kernels, and end-to-end tests on it")
-    one.add_argument("--kernel", action="append", choices=("6.12", "newest"), help="default: both")
+    one.add_argument("--kernel", action="append", choices=stockbuild.NAMES, help="default: each")
     one.add_argument(
         "--only",
         action="append",
@@ -443,6 +451,8 @@ def _parser() -> argparse.ArgumentParser:
     add("test-prometheus", _test_prometheus, "dashboard and rules in a real Prometheus, on pages recorded in a guest")
     add("test-deb", _test_deb, "the Debian package: reproducible, lintian, installed to purged in a guest")
     add("test-dkms", _test_dkms, "the module's package under DKMS: two kernels, upgraded, removed, purged")
+    one = add("test-machine", _test_machine, "a Debian 13 with its own kernel: both packages installed, Redis served")
+    one.add_argument("--kernel", choices=stockbuild.NAMES, help="default: each")
     root = add("clean-root", _clean_root, "run make targets in a clean Debian root, as a newcomer would")
     also(root, "--suite", "SUITE", "trixie or bookworm; without: the one that this host is not of")
     switch(root, "--user", "AS_USER", "as an ordinary user with sudo instead of root")

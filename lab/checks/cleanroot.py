@@ -91,6 +91,11 @@ def isolated(script: str) -> list[str]:
     return [*apart, "/bin/sh", "-c", script]
 
 
+def proxies() -> list[str]:
+    """The host's, as words for env."""
+    return [f"{name}={os.environ[name]}" for name in _PROXIES if name in os.environ]
+
+
 def _remove(root: Path) -> None:
     subprocess.run(["rm", "-rf", "--one-file-system", str(root)], check=False)
 
@@ -112,6 +117,12 @@ def debian(suite: str, root: Path, debs: Path, packages: str, log: Path) -> None
         if path.exists():
             shutil.copyfile(path, root / path.relative_to("/"))
     _inside(root, "update-ca-certificates", log)
+
+
+def with_backports(root: Path, suite: str) -> None:
+    """Adds the suite's backports to what apt reads in the root."""
+    sources = root / "etc" / "apt" / "sources.list"
+    sources.write_text(sources.read_text() + sources.read_text().replace(suite, f"{suite}-backports"))
 
 
 def _inside(root: Path, lines: str, log: Path) -> None:
@@ -152,7 +163,7 @@ def script(root: Path, store: Path, as_user: bool) -> str:
         "TERM=dumb",
         "LANG=C.UTF-8",
         "MTHP_CACHE=/srv/cache",
-        *(f"{name}={os.environ[name]}" for name in _PROXIES if name in os.environ),
+        *proxies(),
     ]
     owner = _USER if as_user else "root"
     run = ["chroot", str(root), *(["sudo", "-u", _USER] if as_user else []), "env", "-i", *environment]

@@ -51,8 +51,7 @@ def _run(root: Path, debs: Path, kernels: list[Stock]) -> Suite:
 
 def _prepare(root: Path, debs: Path, old: Path, new: Path) -> None:
     cleanroot.debian(_SUITE, root, debs, _PACKAGES, _LOG.with_name("dkms-root.log"))
-    sources = root / "etc" / "apt" / "sources.list"
-    sources.write_text(sources.read_text() + sources.read_text().replace(_SUITE, f"{_SUITE}-backports"))
+    cleanroot.with_backports(root, _SUITE)
     (root / "lab").mkdir()
     shutil.copy2(REPO / "lab" / "checks" / "dkms.sh", root / "lab")
     for name, path in (("old", old), ("new", new)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from lab import proc
-from lab.checks import kerneldeb
+from lab.checks import machine
 from lab.checks.result import Status, Suite
 from lab.deb import kernel
 from lab.errors import Exit, LabError
@@ -125,24 +125,24 @@ class DiskTest(unittest.TestCase):
 class RowsTest(unittest.TestCase):
     def test_records_belong_to_the_cell_before_them(self) -> None:
         text = '{"type": "cell"}\n{"type": "begin"}\n{"type": "cell"}\n'
-        self.assertEqual(kerneldeb.split(text), [[{"type": "begin"}], []])
+        self.assertEqual(machine.split(text), [[{"type": "begin"}], []])
         for wrong in ('{"type": "begin"}\n', '{"type": "cell"}\nnonsense\n'):
             with self.assertRaises(ValueError):
-                kerneldeb.split(wrong)
+                machine.split(wrong)
 
     def test_a_row_that_is_missing_is_a_failure(self) -> None:
         for text in ("", '{"type": "cell"}\n' * 3):
             suite = Suite("rows")
-            kerneldeb.judge(kerneldeb.plan(), text, "7.3.4", suite)
+            machine.judge(machine.plan(), text, "7.3.4", suite)
             self.assertEqual([test.status for test in suite.tests], [Status.FAILED])
 
     def test_the_rows_are_those_with_gates(self) -> None:
         self.assertEqual(
-            [(cell.case.key, cell.arm.key) for cell in kerneldeb.plan()],
+            [(cell.case.key, cell.arm.key) for cell in machine.plan()],
             [("high", "always"), ("high", "mthp_ext"), ("max", "mthp_ext")],
         )
 
     def test_the_first_menu_is_told_from_the_second(self) -> None:
-        text = kerneldeb.menu("7.3.4+x", "u-u")
-        self.assertIn(f"root=UUID=u-u ro console=ttyS0 panic=-1 {kerneldeb.BY_HAND}\n", text)
-        self.assertIn(kerneldeb.BY_HAND, (REPO / "lab" / "checks" / "kernel-deb.sh").read_text())
+        text = machine.menu("7.3.4+x", "u-u")
+        self.assertIn(f"root=UUID=u-u ro console=ttyS0 panic=-1 {machine.BY_HAND}\n", text)
+        self.assertIn(machine.BY_HAND, (REPO / "lab" / "checks" / "kernel-deb.sh").read_text())

@@ -89,7 +89,7 @@ pub fn swap(bytes: u64, min_free_kbytes: u64) -> Result<(), Failure> {
         write("/proc/sys/vm/page-cluster", "0")?;
         write(format!("{ZRAM}/comp_algorithm"), "lz4")?;
         write(format!("{ZRAM}/disksize"), &bytes.to_string())?;
-        for program in ["/bin/mkswap", "/bin/swapon"] {
+        for program in ["mkswap", "swapon"] {
             command(program, &["/dev/zram0"])?;
         }
     }
