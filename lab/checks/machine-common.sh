@@ -39,7 +39,7 @@ cell() {
 	LAB_RESULTS=/run/records timeout 1200 /lab/guest bench "$file"
 	status=$?
 	# It may have failed before it opened the pipe, which its reader would wait for.
-	[ $status = 0 ] || kill $reader
+	[ $status = 0 ] || kill $reader 2>/dev/null
 	wait $reader
 	rm /run/records
 	# As it was before: the next one sets all up anew.

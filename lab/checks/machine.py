@@ -31,7 +31,11 @@ _PACKAGES = (
     "ca-certificates", "systemd-sysv", "udev", "initramfs-tools", "kmod", "zstd", "grub2-common", "grub-efi-amd64-bin",
     "libelf1t64", "zlib1g", "procps", "redis-tools",
 )  # fmt: skip
-_PATHS = {"redis-server": "/usr/bin/redis-check-rdb", "redis-benchmark": "/usr/bin/redis-benchmark"}
+_PATHS = {
+    "redis-server": "/usr/bin/redis-check-rdb",
+    "redis-benchmark": "/usr/bin/redis-benchmark",
+    "redis-cli": "/usr/bin/redis-cli",
+}
 """Of the guest's own Redis."""
 _MODULES = (
     "part_gpt",
