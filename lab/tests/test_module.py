@@ -22,6 +22,21 @@ _KERNEL = Stock("6.12", "6.12.1", Path("image"), Path("modules"), Path("root"))
 _KNOWN = (KnownFailure("e2e_x", "known", ("6.12",), "no such place"),)
 
 
+class StaleBreakpointTest(unittest.TestCase):
+    """Whose fault an oops is."""
+
+    def test_only_one_that_memory_has_no_more_is_the_emulator_s(self) -> None:
+        head = "[ 1.2] {}: 0000 [#1] SMP\n[ 1.2] RIP: 0010:f+0x5/0x320\n[ 1.2] Code: 0f 1f 00 90 {} <1f> 44 00 00\n"
+        second = head.format("Oops: int3", "0f")
+        for console, stale in (
+            (head.format("Oops: int3", "0f"), True),
+            (head.format("Oops: int3", "cc"), False),
+            (head.format("Oops: general protection fault", "0f") + second, False),
+            ("Kernel panic - not syncing\n", False),
+        ):
+            self.assertEqual(module.stale_breakpoint(console), stale, console)
+
+
 class JudgeTest(unittest.TestCase):
     """The table of exceptions."""
 
