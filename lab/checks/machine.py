@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ _MODULES = (
 _HERE = REPO / "lab" / "checks"
 _ROOT_MIB, _NEED_MIB = 3072, 5 << 10
 _MEMORY_MIB = 1536
-_BOOT_S = 1800.0
+_BOOT_S = 3600.0
 BY_HAND = "lab.menu=by-hand"
 """On the command line of the kernel that the first menu boots."""
 _DEFAULTS = 'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_TERMINAL=console\nGRUB_CMDLINE_LINUX="console=ttyS0 panic=-1"\n'
@@ -117,12 +117,12 @@ def menu(release: str, root: str) -> str:
 
 
 def plan() -> list[Cell]:
-    """The Redis rows of the demo that say most, one run each."""
-    scale = cells.SCALES["demo"]
-    return [
-        *cells.plan(scale, ["high"], ["always", "mthp_ext"], 1),
-        *cells.plan(scale, ["max"], ["mthp_ext"], 1),
-    ]
+    """The Redis rows of the demo that say most by events, one run each: the policy is through, `always` is killed. That
+    comes last, as kills are counted from the boot on."""
+    # By the wall clock, of an emulated machine.
+    scale = replace(cells.SCALES["demo"], deadline_s=900)
+    rows = (("high", "mthp_ext"), ("max", "mthp_ext"), ("max", "always"))
+    return [cell for limit, arm in rows for cell in cells.plan(scale, [limit], [arm], 1)]
 
 
 def split(text: str) -> list[list[dict[str, Any]]]:
@@ -152,9 +152,13 @@ def judge(wanted: Sequence[Cell], text: str, release: str, suite: Suite) -> None
     doubts = [doubt for run in runs if (doubt := outcome.doubt(run))]
     other = [run.release for run in runs if run.release != release]
     suite.check("Redis: every row was measured, under this kernel", not doubts and not other, f"{doubts} {other}")
-    # By the wall clock; the one ratio among these rows is of 30, where 20 is asked for.
-    for one in gates.check(outcome.Table(runs), counted=True):
+    table = outcome.Table(runs)
+    for one in gates.check(table, counted=False):
         suite.gate(one, "Redis: ")
+    through = [outcome.finished(run) for run in table.runs("high", "mthp_ext")]
+    suite.check("Redis: memory.high: mthp_ext serves every request", through == [True], str(through))
+    killed = [outcome.killed_s(run) for run in table.runs("max", "always")]
+    suite.check("Redis: memory.max: always is OOM-killed", all(killed) and len(killed) == 1, str(killed))
 
 
 def _tree(of: Machine, root: Path, place: str) -> Path:
