@@ -426,8 +426,8 @@ unlock:
 	if (!err)
 		return 0;
 	kfree(one);
-	/* Whatever was missing, or still there, is so because the cgroup was removed. */
-	if (!(READ_ONCE(cgrp->self.flags) & CSS_ONLINE))
+	/* What is missing, or still there, is so because the cgroup was removed. */
+	if ((err == -ENODEV || err == -EEXIST) && !(READ_ONCE(cgrp->self.flags) & CSS_ONLINE))
 		err = -ENOENT;
 put:
 	cgroup_put(cgrp);

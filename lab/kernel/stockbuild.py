@@ -62,14 +62,18 @@ def stock(name: str) -> Stock:
     with locked(f"stock-{name}"):
         config = host_config()
         attempts = Attempts()
-        listed = False
+        answers, gone = False, False
         for mirror in mirrors(config):
             with tempfile.TemporaryDirectory(dir=cache()) as work:
                 apt = PrivateApt(Path(work) / "apt", config, mirror, _SUITES)
                 ok, text = apt.call("apt-get", "update", "--error-on=any")
                 _, listing = apt.call("apt-cache", "search", "--names-only", "cloud-amd64")
                 headers = newest(listing, _HEADERS[name]) if ok else None
-                listed |= ok and "linux-headers-" in listing
+                answers |= ok
+                # Newer ones are there, and none of its.
+                gone |= (
+                    ok and newest(listing, _HEADERS["newest"]) is not None and f"linux-headers-{name}." not in listing
+                )
                 if headers is None:
                     attempts.add(f"{_SUITES} (mirror of {mirror.where})", text if not ok else "has no such headers")
                     continue
@@ -78,23 +82,15 @@ def stock(name: str) -> Stock:
                 if not root.is_dir():
                     _fetch(apt, headers, listing, Path(work) / "tree", attempts)
                     _keep(Path(work) / "tree", root)
-                    _remove_others({newest(listing, pattern) for pattern in _HEADERS.values()})
                 return _found(name, release, root)
         there = {f"linux-headers-{path.name}": path for path in (cache() / "stock-module").glob("*+deb13-cloud-amd64")}
-        if not listed and (kept := newest("".join(f"{one} - \n" for one in there), _HEADERS[name])):
-            print(f"stock kernels: no mirror answers; {there[kept].name} is what was fetched last", flush=True)
+        if not answers and (kept := newest("".join(f"{one} - \n" for one in there), _HEADERS[name])):
+            why = "\n  ".join(attempts.lines)
+            print(f"stock kernels: no mirror can be used, so {there[kept].name}, fetched before:\n  {why}", flush=True)
             return _found(name, there[kept].name, there[kept])
-        if listed and name in _PASSING:
+        if gone and name in _PASSING:
             raise GoneError(Exit.SOURCE, f"Debian's archive has no Linux {name} any more")
         raise LabError(Exit.SOURCE, "no stock kernel with headers could be fetched:\n  " + "\n  ".join(attempts.lines))
-
-
-def _remove_others(current: set[str | None]) -> None:
-    """Removes the trees of kernels that the archive has newer ones of."""
-    for old in (cache() / "stock-module").iterdir():
-        if f"linux-headers-{old.name}" not in current:
-            with locked(f"stock-module-{old.name}"):
-                shutil.rmtree(old, ignore_errors=True)
 
 
 def _images(listing: str, release: str) -> list[str]:
@@ -171,9 +167,10 @@ def build_module(kernel: Stock, variant: str = "", *, source: str | None = None,
             (directory / "given.btf").write_bytes(btf)
         # objtool reads /proc/self; the rest of the host's stays outside.
         script = (
+            'undo() { umount "$0/dev"; [ $MTHP_BIND = rbind ] || umount "$0/proc"; '
+            'chown -R --reference="$0" "$0/src"; }; trap undo EXIT; trap "exit 143" TERM INT; '
             'mount --$MTHP_BIND /proc "$0/proc" && mount --bind /dev "$0/dev" || exit; '
-            'chroot "$0" /usr/bin/env -i PATH=/usr/bin:/bin "$@"; status=$?; umount "$0/dev"; '
-            '[ $MTHP_BIND = rbind ] || umount "$0/proc"; chown -R --reference="$0" "$0/src"; exit $status'
+            'chroot "$0" /usr/bin/env -i PATH=/usr/bin:/bin "$@"'
         )
         make = ["make", "-C", f"/{place}", f"KERNELRELEASE={kernel.release}", "HOSTCC=gcc"]
         make += [f"KDIR=/usr/src/linux-headers-{kernel.release}", *(["BTF=given.btf"] if btf else [])]

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How tests on the module are judged, and which packages a stock kernel is made of."""
 
+import io
 import re
 import struct
+import tempfile
 import unittest
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+from lab import vm
 from lab.checks import module
 from lab.checks.module import KnownFailure
 from lab.checks.modulemutants import MUTANTS
@@ -22,19 +26,67 @@ _KERNEL = Stock("6.12", "6.12.1", Path("image"), Path("modules"), Path("root"))
 _KNOWN = (KnownFailure("e2e_x", "known", ("6.12",), "no such place"),)
 
 
-class StaleBreakpointTest(unittest.TestCase):
-    """Whose fault an oops is."""
+HEAD = "[ 1.2] Oops: {}: 0000 [#1] SMP\n[ 1.2] RIP: 0010:f+0x5/0x320{}\n[ 1.2] Code: {}\n[ 1.2] Call Trace:\n"
+NOP = "66 0f 1f 00 0f <1f> 44 00 00"
 
-    def test_only_one_that_memory_has_no_more_is_the_emulator_s(self) -> None:
-        head = "[ 1.2] {}: 0000 [#1] SMP\n[ 1.2] RIP: 0010:f+0x5/0x320\n[ 1.2] Code: 0f 1f 00 90 {} <1f> 44 00 00\n"
-        second = head.format("Oops: int3", "0f")
-        for console, stale in (
-            (head.format("Oops: int3", "0f"), True),
-            (head.format("Oops: int3", "cc"), False),
-            (head.format("Oops: general protection fault", "0f") + second, False),
+
+class SoakTest(unittest.TestCase):
+    """Whose fault an oops is, and what comes after."""
+
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        self.asked: list[int] = []
+
+    def test_only_a_breakpoint_that_the_log_does_not_show_is_the_emulator_s(self) -> None:
+        stale = HEAD.format("int3", "", NOP)
+        user = "[ 1.2] RIP: 0033:0x7f\n[ 1.2] Code: 00 0f 05 <48> 3d\n"
+        for console, wanted in (
+            (stale, True),
+            (HEAD.format("int3", "", "66 0f 1f 00 cc <1f> 44 00 00"), False),
+            (HEAD.format("int3", " [mthp_hook]", NOP), False),
+            (HEAD.format("int3", "", "Unable to access opcode bytes at 0x5.") + user, False),
+            (HEAD.format("general protection fault", "", NOP) + stale, False),
             ("Kernel panic - not syncing\n", False),
         ):
-            self.assertEqual(module.stale_breakpoint(console), stale, console)
+            self.assertEqual(module.stale_breakpoint(console), wanted, console)
+
+    def soaked(self, rounds: int, *guests: tuple[str, str]) -> list[Suite]:
+        """The suites of guests with this output and console."""
+
+        def guest_of(number: int, left: int) -> vm.Outcome:
+            self.asked.append(left)
+            output, console = guests[min(number, len(guests)) - 1]
+            paths = [self.directory / f"{number}.{kind}" for kind in ("output", "console")]
+            for path, text in zip(paths, (output, console), strict=True):
+                path.write_text(text)
+            verdict = vm.Verdict.PANIC if console else vm.Verdict.PASSED
+            splats = tuple(line for line in console.splitlines() if "Oops" in line or "WARNING" in line)
+            return vm.Outcome(verdict, None if console else 0, [], paths[0], paths[1], 1.0, splats=splats)
+
+        with redirect_stdout(io.StringIO()):
+            return module.soaked("6.12", rounds, guest_of)
+
+    def test_what_is_left_is_done_by_another_guest(self) -> None:
+        stale, well = HEAD.format("int3", "", NOP), ("ok 1 - x\n1..1\n", "")
+        for said, asked in ((2, [2000, 1000]), (4, [2000, 500])):
+            self.asked.clear()
+            suites = self.soaked(2000, ("# 500 rounds\n" * said, stale), well)
+            self.assertEqual(self.asked, asked)
+            self.assertEqual([suite.count(Status.FAILED) for suite in suites], [0, 0])
+            self.assertEqual(suites[0].count(Status.SKIPPED), 1)
+
+    def test_whatever_else_went_wrong_is_a_failure(self) -> None:
+        stale = HEAD.format("int3", "", NOP)
+        for output, console in (
+            ("", HEAD.format("int3", "", "00 cc <1f>")),
+            ("not ok 1 - x\n", stale),
+            ("", "[ 1.0] WARNING: CPU: 0\n" + stale),
+        ):
+            suites = self.soaked(2000, (output, console))
+            self.assertEqual((len(suites), bool(suites[-1].count(Status.FAILED))), (1, True), console)
+        self.assertTrue(self.soaked(2000, ("", stale))[-1].count(Status.FAILED))
 
 
 class JudgeTest(unittest.TestCase):

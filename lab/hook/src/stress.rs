@@ -504,10 +504,13 @@ pub fn run(count: &str, module: &str) -> Result<(), Failure> {
     let (attached, removed) = orders.get();
     println!("# {attached} cgroups had their link before they were removed, {removed} were gone");
     let both = match attached.min(removed) {
-        0 if count >= ENOUGH => Err(Failure::other("race", "one was always the first")),
+        0 => Err(Failure::other("race", "one was always the first")),
         _ => Ok(()),
     };
-    test(4, "cgroups were removed before and after links", both);
+    match count {
+        ENOUGH.. => test(4, "cgroups were removed before and after links", both),
+        _ => println!("ok 4 cgroups were removed before and after links # SKIP so few rounds"),
+    }
     println!("1..4");
     failed.map_or(Ok(()), Err)
 }
