@@ -75,7 +75,6 @@ check "systemd has started all units" no_unit_failed
 check "stopped, nothing is attached" stops
 modprobe zram
 rows
-since "all of Redis"
 check "the module can be unloaded, and is not there any more" unloads
 check "purged, nothing is left" is_purged
 echo "1..$number"
