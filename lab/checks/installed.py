@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`make test-machine`: a Debian 13 with its own kernel, in a machine (lab/checks/machine.py). apt installs both
-packages there, without a network; DKMS builds the module, the service loads it, and Redis is served under a policy of its own.
+packages there, without a network; DKMS builds the module, the service loads it, and Redis is served under a policy.
 """
 
 from functools import partial
