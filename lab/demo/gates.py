@@ -77,15 +77,14 @@ def _ratios(table: Table, *, reclaim: bool) -> list[Gate]:
         # A run that does not finish has the rate of what it served until it was stopped: more than of all requests,
         # since the first ones meet no limit yet. Of a base the ratio is then a lower bound.
         until = " until it was stopped" if metric == "rps" and table.stopped(limit, base) else ""
-        one = gate(
-            f"{names[limit]}: {names[metric]} of {arm} / {base}{until}", table.ratio(limit, metric, arm, base), bound
-        )
-        if arm == "reactive" and limit == "high" and not reclaim and table.ratio(limit, metric, arm, base) is not None:
-            gates.append(unjudged(one.name, bound, _STAYS))
-            continue
+        ratio = table.ratio(limit, metric, arm, base)
+        one = gate(f"{names[limit]}: {names[metric]} of {arm} / {base}{until}", ratio, bound)
         cut = [key for key in (arm, base) if table.by_host(limit, key)]
         holds_all_the_same = cut == [base] and metric == "rps" and bound.startswith(">=") and one.ok
-        gates.append(unjudged(one.name, bound, _clock(limit, cut[0])) if cut and not holds_all_the_same else one)
+        why = _clock(limit, cut[0]) if cut and not holds_all_the_same else ""
+        if (limit, arm) == ("high", "reactive") and not reclaim and ratio is not None:
+            why = _STAYS
+        gates.append(unjudged(one.name, bound, why) if why else one)
     return gates
 
 
