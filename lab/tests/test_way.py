@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A page fault's way as docs/internals/architecture.md draws it, against the sources of bpf/."""
+"""bpf/ as docs/internals/architecture.md draws it, against the sources: a page fault's way, and what includes what."""
 
 import re
 import unittest
@@ -8,6 +8,7 @@ from pathlib import Path
 from lab.paths import REPO
 
 BPF = REPO / "bpf"
+PAGE = REPO / "docs" / "internals" / "architecture.md"
 USES = {
     "mthp_choose": ("mthp_answer_for",),
     "mthp_answer_for": (
@@ -124,10 +125,59 @@ def sources() -> dict[str, str]:
     return {str(path.relative_to(REPO)): path.read_text(encoding="utf-8") for path in paths}
 
 
-def picture(page: Path = REPO / "docs" / "internals" / "architecture.md") -> str:
+def parts(page: str) -> list[list[str]]:
+    """Files of bpf/ as the table of its parts has them, row by row."""
+    rows = re.findall(r"^\| [^|]+ \| [\d,]+ \| ((?:`[\w./]+\.[ch]`(?:, )?)+) \|$", page, re.M)
+    return [[f"bpf/{name}" for name in re.findall(r"`([^`]+)`", row)] for row in rows]
+
+
+def wrong_includes(table: list[list[str]], files: dict[str, str]) -> list[str]:
+    """Files that are not in the table once, or include one of a later part, or one that includes them."""
+    named = [name for row in table for name in row]
+    wrong = [f"{name}: {named.count(name)} times" for name in sorted({*named, *files}) if named.count(name) != 1]
+    wrong += [f"{name} is no file" for name in named if name not in files]
+    if wrong:
+        return wrong
+    place = {name: number for number, row in enumerate(table) for name in row}
+    uses: dict[str, set[str]] = {}
+    for name, text in files.items():
+        included = (f"bpf/{path}" for path in re.findall(r'^#include "([^"]+)"', text, re.M))
+        uses[name] = {path for path in included if path in files}
+        wrong += [f"{name} includes {path}" for path in sorted(uses[name]) if place[path] > place[name]]
+    while leaves := [name for name, others in uses.items() if not others]:
+        for leaf in leaves:
+            del uses[leaf]
+        for others in uses.values():
+            others.difference_update(leaves)
+    return wrong + ([f"in a circle: {', '.join(sorted(uses))}"] if uses else [])
+
+
+def picture(page: Path = PAGE) -> str:
     """The drawing alone."""
     _, _, rest = page.read_text(encoding="utf-8").partition("## A page fault's way\n\n```text\n")
     return rest.partition("```")[0]
+
+
+class PartsTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.table = parts(PAGE.read_text(encoding="utf-8"))
+
+    def test_a_part_includes_those_above_it(self) -> None:
+        self.assertGreater(sum(text.count('#include "') for text in sources().values()), 40)
+        self.assertEqual(wrong_includes(self.table, sources()), [])
+
+    def test_what_is_not_so_is_found(self) -> None:
+        for path, line, wanted in (
+            ("bpf/decide.h", "facts/limits.bpf.h", "bpf/decide.h includes bpf/facts/limits.bpf.h"),
+            ("bpf/tunables.bpf.h", "state.bpf.h", "bpf/tunables.bpf.h includes bpf/state.bpf.h"),
+            ("bpf/report.bpf.h", "explain.bpf.h", "in a circle: "),
+        ):
+            files = sources()
+            files[path] += f'#include "{line}"\n'
+            self.assertIn(wanted, "\n".join(wrong_includes(self.table, files)))
+        self.assertEqual(wrong_includes(self.table, {**sources(), "bpf/new.h": ""}), ["bpf/new.h: 0 times"])
+        gone = {name: text for name, text in sources().items() if name != "bpf/walk.h"}
+        self.assertEqual(wrong_includes(self.table, gone), ["bpf/walk.h is no file"])
 
 
 class WayTest(unittest.TestCase):
