@@ -104,6 +104,15 @@ ARMS = (
         cases=("advised/*",),
     ),
     *(_policy(file) for file in sorted((REPO / "policies").glob("*.toml")) if file.stem != "default"),
+    Arm(
+        "splits",
+        "always+splits",
+        "always, and each large folio that reclaim meets in use is split: what the kernel could do by itself",
+        "always",
+        policy=("--policy", "fixed", "--cap", "reclaim=4K"),
+        extra=True,
+        cases=("redis/*-high", "redis/*-max", "late/*", "heap/*", "square/high"),
+    ),
 )
 """In the order of tables and of runs."""
 

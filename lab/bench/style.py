@@ -20,6 +20,7 @@ _OWN = {
     "database": ("#2f8f9d", "#55b3c0"),
     "small-services": ("#c06c9b", "#d98fb8"),
     "vm-host": ("#7a7f3d", "#a0a65c"),
+    "splits": ("#8a6f5a", "#b5977f"),
 }
 """Arm -> its colour on light and on dark paper, where another than that of its name is easier to tell apart."""
 

@@ -89,7 +89,9 @@ SWEEPS: Mapping[str, Sweep] = {
         ("16", "64", "256", "4096"),
         ("redis/set-max", "redis/set-high", "hostpressure/redis", "hostpressure/node"),
     ),
-    "min-memory": Sweep("8M", ("0", "2M", "16M", "32M"), ("bloat/threads", "kernbench/none", "redis/set-none")),
+    "min-memory": Sweep(
+        "8M", ("0", "2M", "4M", "16M", "32M"), ("bloat/threads", "mixed/host", "kernbench/none", "redis/set-none")
+    ),
     "sparse-waste": Sweep(
         "64M",
         ("0", "16M", "32M", "48M", "256M"),
