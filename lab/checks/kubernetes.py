@@ -5,6 +5,7 @@ containerd, with the rights of the DaemonSet, beside containers in cgroups as ku
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -33,6 +34,8 @@ _UNIT = REPO / "packaging" / "systemd" / "mthp_ext.service"
 _PROGRAMS = {"pods.py", "reload.py"}
 _HOST_PATHS = {"/sys/fs/cgroup"}
 _OPEN = "import json, sys, yaml; print(json.dumps([one for p in sys.argv[1:] for one in yaml.safe_load_all(open(p))]))"
+_UID = "7f3c1b2a-9d4e-4c5f-8a6b-0c1d2e3f4a5b"
+"""Of the pods in the guest."""
 _SEEDS = ("containerd", "runc", "zlib1g", "libgcc-s1", "findutils")
 
 
@@ -212,6 +215,14 @@ def _by_kustomize(suite: Suite, kustomization: Mapping[str, Any]) -> None:
     suite.check("what kustomize makes belongs together, and has no more rights", not found, "\n".join(found))
 
 
+def _drop_in() -> str:
+    """What pods.py makes of a pod that asks by a label."""
+    metadata = {"namespace": "default", "name": "shop", "uid": _UID, "labels": {"mthp-ext/policy": "database"}}
+    argv = [sys.executable, str(MANIFESTS / "pods.py"), "database"]
+    pods = json.dumps({"items": [{"metadata": metadata, "status": {"phase": "Running"}}]})
+    return subprocess.run(argv, input=pods, capture_output=True, text=True, check=True).stdout
+
+
 def _fill(image: Path, container: Mapping[str, Any], archive: CpioWriter) -> None:
     """The image, the DaemonSet's container as options of ctr, and a root for the containers of pods."""
     archive.file("/lab/image.tar", image.read_bytes())
@@ -220,6 +231,10 @@ def _fill(image: Path, container: Mapping[str, Any], archive: CpioWriter) -> Non
     archive.file("/lab/arguments", "".join(f"{word}\n" for word in container["args"]).encode())
     limit = container["resources"]["limits"]["memory"]
     archive.file("/lab/memory", str(int(limit.removesuffix("Mi")) << 20).encode())
+    probe = container["startupProbe"]["exec"]["command"]
+    archive.file("/lab/probe", "".join(f"{word}\n" for word in probe).encode())
+    archive.file("/lab/uid", _UID.encode())
+    archive.file("/lab/pods.toml", _drop_in().encode())
     archive.file("/lab/config.toml", (MANIFESTS / "config.toml").read_bytes())
     archive.file("/lab/pod/bin/busybox", BUSYBOX.read_bytes(), 0o755)
     for name in ("proc", "dev", "sys", "tmp", "run"):
@@ -234,7 +249,8 @@ def main() -> int:
     image = oci.image(deb.package())
     container = _read(str(MANIFESTS / "daemonset.yaml"))[0]["spec"]["template"]["spec"]["containers"][0]
     script = REPO / "lab" / "checks" / "kubernetes.sh"
-    guest = systemd.Guest("kubernetes", script, partial(_fill, image, container), (*_SEEDS, LIBELF[deb.release()]))
+    seeds = (*_SEEDS, LIBELF[deb.release()])
+    guest = systemd.Guest("kubernetes", script, partial(_fill, image, container), seeds, containers=True)
     suites.append(systemd.run(guest, kernel, accel.of(kernel)[0]))
     codes = [systemd.show("test-kubernetes", suite) for suite in suites]
     return max(codes, default=Exit.TESTS)

@@ -4,12 +4,16 @@
 # the guest of `make test-kubernetes`: TAP on stdout.  Its caller powers the guest off.  kubelet itself is not there.
 . /lab/common.sh
 unit=containerd.service
-uid=7f3c1b2a_9d4e_4c5f_8a6b_0c1d2e3f4a5b
-systemd_pod=kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod$uid.slice
-cgroupfs_pod=kubepods/burstable/pod${uid//_/-}
+uid=$(cat /lab/uid)
+systemd_pod=kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod${uid//-/_}.slice
+cgroupfs_pod=kubepods/burstable/pod$uid
+agents_slice=kubepods-burstable-pod0a1b2c3d_4e5f_4a6b_8c7d_8e9f0a1b2c3d.slice
 log=/run/agent.log
 
 ctr() { /usr/bin/ctr --namespace k8s.io "$@"; }
+
+# pid_of CONTAINER: its first process.
+pid_of() { ctr tasks ls | sed -n "s/^$1 *\([0-9]*\).*/\1/p"; }
 
 containerd_runs() {
 	mkdir -p /var/lib/containerd /etc/containerd
@@ -23,6 +27,15 @@ imports() {
 	[ -n "$image" ]
 }
 
+# hands_on NAME [DROP-IN]: the configuration as kubelet hands a projected volume on, all of it at once.
+hands_on() {
+	mkdir -p "/run/agent/etc/..$1/config.d"
+	cp /lab/config.toml "/run/agent/etc/..$1"
+	[ $# = 1 ] || cp "$2" "/run/agent/etc/..$1/config.d"
+	ln -s "..$1" /run/agent/etc/..new
+	mv -T /run/agent/etc/..new /run/agent/etc/..data
+}
+
 # What containerd would give besides is dropped, as the manifest says ALL.
 agent() {
 	local drop=() add=() name
@@ -32,34 +45,51 @@ agent() {
 	done
 	while read -r name; do add+=(--cap-add "$name"); done </lab/capabilities
 	mkdir -p /run/agent/etc /run/agent/run
-	cp /lab/config.toml /run/agent/etc
+	ln -s ..data/config.toml ..data/config.d /run/agent/etc
+	hands_on first
+	: >$log
 	mapfile -t words </lab/arguments
-	# The root of the guest is an initramfs, which nobody can pivot.
-	ctr run --no-pivot --snapshotter native --read-only --seccomp "${drop[@]}" "${add[@]}" --memory-limit "$(cat /lab/memory)" \
+	# No --no-pivot, with which ctr forgets --runc-systemd-cgroup.
+	ctr run --snapshotter native --read-only --seccomp "${drop[@]}" "${add[@]}" --memory-limit "$(cat /lab/memory)" \
 		--mount type=bind,src=/sys/fs/cgroup,dst=/sys/fs/cgroup,options=rbind:rw \
 		--mount type=bind,src=/run/agent/etc,dst=/etc/mthp_ext,options=rbind:ro \
 		--mount type=bind,src=/run/agent/run,dst=/run/mthp_ext,options=rbind:rw \
-		--runc-systemd-cgroup --cgroup "kubepods-besteffort.slice:cri-containerd:agent" \
+		--runc-systemd-cgroup --cgroup "$agents_slice:cri-containerd:agent" \
 		"$image" agent /usr/sbin/mthp_ext "${words[@]}" </dev/null >$log 2>&1 &
 	until_true 120 grep -q 'configuration /etc/mthp_ext/config.toml in force' $log
 	cat $log
-	grep -q 'attached to / ' $log && grep -q 'in force' $log
+	# For the questions that are asked on the node.
+	install -D "/proc/$(pid_of agent)/root/usr/sbin/mthp_ext" /usr/local/sbin/mthp_ext || return 1
+	mthp_ext status
+	grep -q 'attached to / ' $log && grep -q 'in force' $log && [ -n "$(link)" ] &&
+		grep -q "/$agents_slice/cri-containerd-agent.scope" "/proc/$(pid_of agent)/cgroup"
 }
 
 has_no_more() {
 	local pid
-	pid=$(ctr tasks ls | sed -n 's/^agent *\([0-9]*\).*/\1/p')
+	pid=$(pid_of agent)
 	grep -E '^(Cap|NoNewPrivs|Seccomp:)' "/proc/$pid/status"
 	# CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF
 	grep -q '^CapBnd:.*000000c001000000$' "/proc/$pid/status" && grep -q '^NoNewPrivs:.*1$' "/proc/$pid/status" &&
 		grep -q '^Seccomp:.*2$' "/proc/$pid/status" && ! (echo >"/proc/$pid/root/x") 2>/dev/null
 }
 
+# As kubelet runs it, in the container.
+probe() {
+	mapfile -t words </lab/probe
+	ctr tasks exec --exec-id "probe-$SECONDS" agent "${words[@]}" </dev/null
+}
+
+# The network namespace is the container's own.
+serves_metrics() {
+	nsenter --net="/proc/$(pid_of agent)/ns/net" curl -fsS http://127.0.0.1:9464/metrics | grep '^mthp_ext_build_info'
+}
+
 # pod NAME CGROUP [OPTION]: a container that fills 6 MiB and waits.
 pod() {
 	local name=$1 cgroup=$2
 	shift 2
-	ctr run --detach --no-pivot --rootfs "$@" --cgroup "$cgroup" /lab/pod "$name" /bin/busybox sh -c \
+	ctr run --detach --rootfs "$@" --cgroup "$cgroup" /lab/pod "$name" /bin/busybox sh -c \
 		'/bin/busybox dd if=/dev/zero bs=6M count=1 2>/dev/null | /bin/busybox sleep 600' </dev/null >/dev/null
 }
 
@@ -69,30 +99,45 @@ by_class() {
 	find /sys/fs/cgroup/kubepods* -type d
 	[ -d "/sys/fs/cgroup/$systemd_pod/cri-containerd-one.scope" ] && [ -d "/sys/fs/cgroup/$cgroupfs_pod/two" ] || return 1
 	until_true 60 grep -q 'cri-containerd-one.scope' $log && until_true 60 grep -q "$cgroupfs_pod/two" $log
-	cp "$(find /run/containerd -path '*agent/rootfs/usr/sbin/mthp_ext' | head -n 1)" /usr/local/sbin/mthp_ext
 	mthp_ext status
 	mthp_ext explain "/$systemd_pod/cri-containerd-one.scope" | grep 'small-services' &&
 		mthp_ext explain "/$cgroupfs_pod/two" | grep 'policy default'
 }
 
+# of SCOPE NAME: a figure of the memory.stat of one in the pod of the driver systemd.
+of() { sed -n "s/^$2 //p" "/sys/fs/cgroup/$systemd_pod/$1/memory.stat"; }
+
+is_full() { [ -d "/sys/fs/cgroup/$systemd_pod/$1" ] && [ "$(of "$1" anon)" -gt $((4 << 20)) ]; }
+
+stopped() { ctr tasks ls | grep -q "^$1 .*STOPPED"; }
+
 # The pod stays, its container is another one: there is no moment without the pod's policy.
 again() {
-	ctr tasks kill --signal SIGKILL one && until_true 20 eval 'ctr tasks ls | grep -q "^one.*STOPPED"' && ctr tasks delete one
+	ctr tasks kill --signal SIGKILL one && until_true 20 stopped one && ctr tasks delete one
 	ctr containers delete one
 	pod three "$(basename $systemd_pod):cri-containerd:three" --runc-systemd-cgroup || return 1
-	until_true 30 eval "[ \"\$(sed -n 's/^anon //p' /sys/fs/cgroup/$systemd_pod/cri-containerd-three.scope/memory.stat)\" -gt $((4 << 20)) ]"
+	until_true 30 is_full cri-containerd-three.scope || return 1
 	mthp_ext explain "/$systemd_pod/cri-containerd-three.scope" | tee /run/three | grep 'small-services' || return 1
 	local huge
-	huge=$(sed -n 's/^thp_fault_alloc //p' /sys/fs/cgroup/$systemd_pod/cri-containerd-three.scope/memory.stat)
+	huge=$(of cri-containerd-three.scope thp_fault_alloc)
 	echo "huge pages: $huge"
 	[ "$huge" = 0 ]
+}
+
+has_asked() {
+	cat /lab/pods.toml
+	hands_on second /lab/pods.toml
+	probe || return 1
+	mthp_ext explain "/$systemd_pod/cri-containerd-three.scope" | grep 'policy database' &&
+		mthp_ext explain "/$cgroupfs_pod/two" | grep 'policy database'
 }
 
 ends() {
 	ctr tasks kill --signal SIGTERM agent
 	until_true 30 grep -q 'detached from /' $log
 	tail -n 2 $log
-	[ -z "$(link)" ]
+	mthp_ext status
+	mthp_ext status | grep -q '^no policy is attached'
 }
 
 echo "TAP version 13"
@@ -100,7 +145,10 @@ check "containerd starts" containerd_runs
 check "containerd imports the archive" imports
 check "the rights of the DaemonSet are enough" agent
 check "it has no others" has_no_more
+check "the command of its startup probe answers" probe
+check "it serves metrics" serves_metrics
 check "containers in kubelet's cgroups, of both drivers, have the policy of their class" by_class
 check "a pod whose container restarts has its policy at once" again
+check "a pod that asks for a policy by a label has it after a reload" has_asked
 check "a SIGTERM leaves nothing attached" ends
 echo "1..$number"

@@ -55,6 +55,16 @@ _MASKED = (
 )
 """Services of a boot that change nothing for the unit, and take their time emulated."""
 
+_SYSTEMD = "/usr/lib/systemd/systemd"
+_PIVOTABLE = f"""#!/bin/bash -e
+export PATH=/usr/sbin:/usr/bin
+mount --no-mtab --bind / /mnt
+cd /mnt
+mount --no-mtab --move . /
+exec chroot . {_SYSTEMD}
+"""
+"""The initramfs once more, mounted over itself: the kernel pivots from mounts that have one below them."""
+
 _ETC = {
     "/etc/passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
     "/etc/group": "root:x:0:\ntty:x:5:\nadm:x:4:\nutmp:x:43:\nsystemd-journal:x:999:\nnogroup:x:65534:\n",
@@ -85,6 +95,8 @@ class Guest:
     """Debian packages beside the usual ones."""
     installs: bool = False
     """Whether it installs packages, and so needs dpkg with a record of what is there."""
+    containers: bool = False
+    """Whether it runs containers, and so needs a root that they can pivot away from. An initramfs is none."""
 
 
 def _packages(guest: Guest) -> list[str]:
@@ -189,7 +201,10 @@ def _image(guest: Guest, out: Path) -> None:
     root = _root(guest)
     with out.open("wb") as file:
         archive = CpioWriter(file)
-        archive.symlink("/init", "/usr/lib/systemd/systemd")
+        if guest.containers:
+            archive.file("/init", _PIVOTABLE.encode(), 0o755)
+        else:
+            archive.symlink("/init", _SYSTEMD)
         archive.character_device("/dev/console", 5, 1)
         for name in ("/proc", "/sys", "/run", "/root", "/home", "/tmp", "/var/log", "/var/tmp", "/mnt"):
             archive.directory(name)
