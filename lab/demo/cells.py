@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from lab.bench import scenarios
+from lab.bench import scenarios, variants
 from lab.bench import spec as suite
 from lab.bench.arms import ARM as ALL
 from lab.bench.cell import SAMPLE_MS, Cell
@@ -17,6 +17,9 @@ from lab.demo import outcome
 SCENARIO = "demo"
 """Tells its cells from those of other cases, and names their directories."""
 ARM = {key: ALL[key] for key in ("always", "never", "reactive", "mthp_ext")}
+NAMED = {"no-small": replace(variants.ABLATION["small"], cases=())}
+"""Run only where it is named: what the rule costs that acts without a limit."""
+EVERY = {**ARM, **NAMED}
 LIMITS = {"none": "no limit", "high": "memory.high", "max": "memory.max"}
 """Key of a limit -> how it is shown; "high" and "max" are the files of the server's cgroup."""
 
@@ -70,7 +73,7 @@ def case(scale: Scale, limit: str) -> Case:
 def plan(scale: Scale, limits: Sequence[str], arms: Sequence[str], repeats: int) -> list[Cell]:
     """All cells, arms interleaved within each repeat. `always` under a limit runs once, and first: it is bounded in
     time rather than in requests and takes as long as several others, which then run beside it."""
-    cells = planned([case(scale, limit) for limit in limits], [ARM[arm] for arm in arms], ["classic"], repeats)
+    cells = planned([case(scale, limit) for limit in limits], [EVERY[arm] for arm in arms], ["classic"], repeats)
     return sorted(cells, key=lambda cell: cell.arm.key not in cell.case.slow)
 
 

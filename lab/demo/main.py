@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", choices=list(cells.SCALES), default="demo", help="how large (default: %(default)s)")
     parser.add_argument("--mode", choices=[str(m) for m in vm.Mode], default="icount", help="default: %(default)s")
     parser.add_argument("--limit", action="append", choices=[*cells.LIMITS, arrival.KEY], help=_LIMIT_HELP)
-    parser.add_argument("--arm", action="append", choices=list(cells.ARM), help="only this arm (may repeat)")
+    parser.add_argument("--arm", action="append", choices=list(cells.EVERY), help="only this arm (may repeat)")
     parser.add_argument("--repeat", type=_positive, help="runs of each cell (default: by scale)")
     parser.add_argument("--jobs", type=_positive, help="cells at a time (default: one per core, at most 4)")
     parser.add_argument(

@@ -4,7 +4,7 @@
 from typing import Any
 
 from lab.bench.run import Run
-from lab.demo.cells import ARM, LIMITS, Scale, describe
+from lab.demo.cells import EVERY, LIMITS, Scale, describe
 from lab.demo.outcome import FIGURES, Table, decisions, elapsed_s, finished, killed_s, rate
 
 
@@ -12,7 +12,7 @@ def collect(table: Table, scale: Scale) -> dict[str, Any]:
     """{"workload", "cells": {limit: {arm: {metric: {median, min, max}, "runs": [...]}}}}"""
     cells: dict[str, Any] = {}
     for limit in LIMITS:
-        for arm in ARM:
+        for arm in EVERY:
             runs = table.runs(limit, arm)
             if not runs:
                 continue
@@ -22,12 +22,15 @@ def collect(table: Table, scale: Scale) -> dict[str, Any]:
                 entry[name] = None if found is None else {"median": found.median, "min": found.least, "max": found.most}
             entry["runs"] = [_run(run) for run in runs]
             cells.setdefault(limit, {})[arm] = entry
-    return {"workload": describe(scale), "cells": cells}
+    most = max((len(entry["runs"]) for cell in cells.values() for entry in cell.values()), default=scale.repeats)
+    return {"workload": {**describe(scale), "repeats": most}, "cells": cells}
 
 
 def _run(run: Run) -> dict[str, Any]:
     return {
         "rps": rate(run),
+        "p99_ms": FIGURES["p99_ms"](run),
+        "max_ms": FIGURES["max_ms"](run),
         "finished": finished(run),
         "bounded": run.bounded,
         "by_host": run.by_host,

@@ -11,7 +11,7 @@ from lab.bench.run import Run
 from lab.bench.scenarios.store import requests
 from lab.bench.timeline import timeline
 from lab.demo import arrival
-from lab.demo.cells import ARM, LIMITS, Scale, command
+from lab.demo.cells import EVERY, LIMITS, Scale, command
 from lab.demo.outcome import Table, killed_s, served
 from lab.demo.text import ROWS, change, clock_line, comparable, count, death, fate, number, shown, stopped, title
 from lab.report import svg
@@ -37,7 +37,7 @@ def render(
     scene: Sequence[Run] = (),
 ) -> str:
     """The whole document."""
-    limits = [limit for limit in LIMITS if any(table.runs(limit, arm) for arm in ARM)]
+    limits = [limit for limit in LIMITS if any(table.runs(limit, arm) for arm in EVERY)]
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     parts = [
         "<!doctype html>",
@@ -66,7 +66,7 @@ def render(
 
 
 def _repeats(table: Table) -> str:
-    most = max((len(table.runs(limit, arm)) for limit in LIMITS for arm in ARM), default=1)
+    most = max((len(table.runs(limit, arm)) for limit in LIMITS for arm in EVERY), default=1)
     return "Each cell ran once." if most == 1 else f"Medians of up to {most} runs, arms interleaved."
 
 
@@ -105,7 +105,7 @@ def _ratio(table: Table, limit: str, base: str) -> float | None:
 
 
 def _arms(table: Table, limit: str) -> list[Arm]:
-    return [arm for arm in ARM.values() if table.runs(limit, arm.key)]
+    return [arm for arm in EVERY.values() if table.runs(limit, arm.key)]
 
 
 def _table(table: Table, limit: str, scale: Scale) -> str:

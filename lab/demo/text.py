@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lab.bench.run import Run
 from lab.bench.scenarios.store import requests
-from lab.demo.cells import ARM, LIMITS
+from lab.demo.cells import EVERY, LIMITS
 from lab.demo.outcome import Table, killed_s, served
 from lab.report.parts import NOTE, clock_note, gate_lines, grid
 from lab.results import Gate
@@ -85,7 +85,7 @@ def cell(table: Table, limit: str, arm: str, metric: str, better: int) -> str:
         return ending
     if value is None:
         return "killed" if ending else "not measured"
-    if metric == "flips" and ARM[arm].policy is None:
+    if metric == "flips" and EVERY[arm].policy is None:
         return "-"
     if better == 0:
         return count(value)
@@ -130,7 +130,7 @@ def title(limit: str, limit_bytes: int) -> str:
 
 def limit_table(table: Table, limit: str, limit_bytes: int) -> list[str]:
     """The lines of one limit's table; none if it was not run."""
-    arms = [arm for arm in ARM.values() if table.runs(limit, arm.key)]
+    arms = [arm for arm in EVERY.values() if table.runs(limit, arm.key)]
     if not arms:
         return []
     rows = [[title(limit, limit_bytes), *(arm.label for arm in arms)]]
@@ -147,7 +147,7 @@ def spread_line(table: Table) -> str:
     """One line on how well the runs repeat."""
     spreads = []
     for limit in LIMITS:
-        for arm in ARM:
+        for arm in EVERY:
             runs = table.runs(limit, arm)
             # The rate of a server's short life, or of what this machine had time for, is not one to compare.
             if len(runs) < 2 or death(shown(runs)) or table.by_host(limit, arm):
@@ -165,7 +165,7 @@ def spread_line(table: Table) -> str:
 
 def clock_line(table: Table) -> str:
     """What a reader must know of runs that the clock of this machine stopped; empty without any."""
-    return clock_note([f"{LIMITS[limit]}, {arm}" for limit in LIMITS for arm in ARM if table.by_host(limit, arm)])
+    return clock_note([f"{LIMITS[limit]}, {arm}" for limit in LIMITS for arm in EVERY if table.by_host(limit, arm)])
 
 
 def report(table: Table, gates: list[Gate], limit_bytes: int, mode: str, scene: Sequence[str] = ()) -> str:
