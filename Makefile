@@ -41,7 +41,7 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-16s %s\n' "$$name" "$$text"; done
 
-demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size)
+demo: ## show `always` collapse under memory pressure and mthp_ext save it (SCALE=full: the proposal's size; KERNEL=6.12: as demo-stock)
 	@$(LAB) demo $(if $(SCALE),--scale '$(SCALE)') $(if $(KERNEL),-- --stock '$(KERNEL)')
 
 demo-stock: ## the same on a stock kernel of Debian's with the module; no kernel is built (KERNEL=6.12)

@@ -107,7 +107,7 @@ ARMS = (
     Arm(
         "splits",
         "always+splits",
-        "always, and each large folio that reclaim meets in use is split: what the kernel could do by itself",
+        "always, and reclaim may split what it meets in use: what the kernel could do without a policy",
         "always",
         policy=("--policy", "fixed", "--cap", "reclaim=4K"),
         extra=True,

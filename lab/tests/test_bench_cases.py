@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The suite's plans, scenarios, arms and variants."""
 
+import fnmatch
 import re
 import sqlite3
 import unittest
@@ -126,10 +127,17 @@ class ArmTest(unittest.TestCase):
         names = {path.stem for path in (REPO / "policies").glob("*.toml")}
         extra = [arm.key for arm in ARMS if arm.extra]
         named = [key for key in extra if key != "splits"]
+        # As a policy, it answers reclaim alone, and with base pages.
+        self.assertEqual(ARM["splits"].policy, ("--policy", "fixed", "--cap", "reclaim=4K"))
         self.assertEqual({*named, "default"}, names)
         self.assertEqual([(ARM[name].policy or ())[:2] for name in named], [("--policy", name) for name in named])
         self.assertEqual([arm.key for arm in ARMS if arm.key not in USUAL], extra)
         self.assertEqual(len(ARM), len(ARMS), "a policy has the name of another arm")
+
+    def test_each_pattern_of_an_arm_is_of_some_case(self) -> None:
+        names = [case.name for case in scenarios.cases(Scale.CI)]
+        patterns = {pattern for arm in ARMS for pattern in arm.cases}
+        self.assertEqual([one for one in sorted(patterns) if not fnmatch.filter(names, one)], [])
 
     def test_cases_and_arms_that_pages_name_exist(self) -> None:
         named = [

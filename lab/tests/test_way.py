@@ -4,6 +4,7 @@
 import re
 import unittest
 from pathlib import Path
+from posixpath import dirname, normpath
 
 from lab.paths import REPO
 
@@ -141,8 +142,11 @@ def wrong_includes(table: list[list[str]], files: dict[str, str]) -> list[str]:
     place = {name: number for number, row in enumerate(table) for name in row}
     uses: dict[str, set[str]] = {}
     for name, text in files.items():
-        included = (f"bpf/{path}" for path in re.findall(r'^#include "([^"]+)"', text, re.M))
-        uses[name] = {path for path in included if path in files}
+        uses[name] = set()
+        for path in re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', text, re.M):
+            # As a compiler does: beside the file first, then in bpf/; what is in neither is the system's.
+            places = (normpath(f"{directory}/{path}") for directory in (dirname(name), "bpf"))
+            uses[name].update([place for place in places if place in files][:1])
         wrong += [f"{name} includes {path}" for path in sorted(uses[name]) if place[path] > place[name]]
     while leaves := [name for name, others in uses.items() if not others]:
         for leaf in leaves:
@@ -168,12 +172,16 @@ class PartsTest(unittest.TestCase):
 
     def test_what_is_not_so_is_found(self) -> None:
         for path, line, wanted in (
-            ("bpf/decide.h", "facts/limits.bpf.h", "bpf/decide.h includes bpf/facts/limits.bpf.h"),
-            ("bpf/tunables.bpf.h", "state.bpf.h", "bpf/tunables.bpf.h includes bpf/state.bpf.h"),
-            ("bpf/report.bpf.h", "explain.bpf.h", "in a circle: "),
+            ("bpf/decide.h", '#include "facts/limits.bpf.h"', "bpf/decide.h includes bpf/facts/limits.bpf.h"),
+            ("bpf/tunables.bpf.h", '#include "state.bpf.h"', "bpf/tunables.bpf.h includes bpf/state.bpf.h"),
+            ("bpf/report.bpf.h", '#include "explain.bpf.h"', "in a circle: "),
+            ("bpf/facts/limits.bpf.h", '#include "cache.bpf.h"', "limits.bpf.h includes bpf/facts/cache.bpf.h"),
+            ("bpf/facts/limits.bpf.h", ' # include "../scan.bpf.h"', "limits.bpf.h includes bpf/scan.bpf.h"),
+            ("bpf/decide.h", "#include <scan.bpf.h>", "bpf/decide.h includes bpf/scan.bpf.h"),
+            ("bpf/decide.h", '#include "./scan.bpf.h"', "bpf/decide.h includes bpf/scan.bpf.h"),
         ):
             files = sources()
-            files[path] += f'#include "{line}"\n'
+            files[path] += f"{line}\n"
             self.assertIn(wanted, "\n".join(wrong_includes(self.table, files)))
         self.assertEqual(wrong_includes(self.table, {**sources(), "bpf/new.h": ""}), ["bpf/new.h: 0 times"])
         gone = {name: text for name, text in sources().items() if name != "bpf/walk.h"}
