@@ -282,6 +282,17 @@ fn another_owner_than_root_may_only_lower() {
         assert!(!line(&ext, &narrow).0);
         assert!(!huge(&narrow), "{value}");
     }
+    // Asked for by that owner himself.  The daemon does not answer him, and heeds it no more when it looks.
+    let own = ["set", "--cgroup", "/owned/narrow", "policy=open"];
+    let out = ext::command(&own).uid(1000).gid(1000).output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    assert_eq!(said(&["reload"]).0, 0);
+    let (in_force, words) = line(&ext, &narrow);
+    assert!(
+        !in_force && words.contains("it may only lower what is allowed"),
+        "{words}"
+    );
+    assert!(!huge(&narrow));
     // The same of root's.
     chown(&narrow.path, Some(0), Some(0)).unwrap();
     assert_eq!(set(&narrow, "cap=2M").0, 0);

@@ -23,9 +23,10 @@ const RULES: &str = include_str!("../packaging/prometheus/mthp_ext.rules.yml");
 const FLEET: &str = include_str!("../packaging/prometheus/mthp_ext.fleet.yml");
 
 /// What the rules for the fleet take of the node exporter, which runs beside it.
-const OF_THE_NODE: [&str; 3] = [
+const OF_THE_NODE: [&str; 4] = [
     "node_memory_AnonHugePages_bytes",
     "node_memory_AnonPages_bytes",
+    "node_mthp_ext_support_exit_code",
     "node_pressure_memory_stalled_seconds_total",
 ];
 

@@ -231,7 +231,10 @@ def _suite(pages: Sequence[bytes]) -> Suite:
             # Prometheus would not start, and what promtool has said would be lost in that.
             suite.settle()
             return suite
+        # As docs/fleet.md has each host write it.
+        Path(scratch, "mthp_ext.prom").write_text("node_mthp_ext_support_exit_code 0\n")
         of_node = ["--collector.disable-defaults", "--collector.meminfo", "--collector.pressure"]
+        of_node += ["--collector.textfile", f"--collector.textfile.directory={scratch}"]
         of_server = [f"--config.file={config}", f"--storage.tsdb.path={scratch}/data"]
         with (
             _started("node-exporter", [str(exporter), *of_node, f"--web.listen-address=127.0.0.1:{node}"]),

@@ -208,7 +208,13 @@ def complaints(deb: Path) -> str:
     argv += ["--allow-root"] if os.geteuid() == 0 else []
     text = proc.output([*argv, str(changes)], what="running lintian", code=Exit.INSTALL)
     _LINTIAN_LOG.write_text(text)
-    found = re.findall(r"^([EWIPOX]: \S+: (\S+).*)$", text, re.MULTILINE)
+    return hints(text)
+
+
+def hints(text: str) -> str:
+    """Lines of lintian's with a tag that is not known. It names what it is about, of one or two words: `mthp-ext`,
+    `mthp-ext changes`."""
+    found = re.findall(r"^([EWIPOX]: [^:]+: (\S+).*)$", text, re.MULTILINE)
     return "\n".join(line for line, tag in found if tag not in KNOWN)
 
 

@@ -104,6 +104,18 @@ class VersionTest(unittest.TestCase):
 MARK = "# Made by mthp_ext; goes when mthp-ext is purged.\n"
 
 
+class LintianTest(unittest.TestCase):
+    def test_each_line_counts_whatever_it_is_about(self) -> None:
+        known = next(iter(build.KNOWN))
+        lines = [
+            "E: mthp-ext: binary-without-manpage [usr/sbin/mthp_ext]",
+            "E: mthp-ext changes: bad-distribution-in-changes-file bookwurm",
+            "I: mthp-ext buildinfo: some-hint",
+        ]
+        text = "\n".join([*lines, f"I: mthp-ext: {known} [usr/lib/systemd/system/mthp_ext.service]", "N: 1 hint"])
+        self.assertEqual(build.hints(text), "\n".join(lines))
+
+
 class RemovalTest(unittest.TestCase):
     def _after(self, action: str, **others: str) -> set[str]:
         """What is left of files and links in a tree that has these besides."""
