@@ -60,6 +60,8 @@ _PACKAGES: dict[Need, tuple[str, ...]] = {
     Need.DEB: (
         "clang-19", "llvm-19", "gcc", "make", "libc6-dev", "libelf-dev", "zlib1g-dev", "pkgconf|pkg-config",
         "debhelper", "dh-dkms", "dpkg-dev", "fakeroot", "lintian", "git",
+        # With which Ansible's apt reads packages.
+        "python3-apt",
     ),
     # What bindeb-pkg names as Build-Depends, beside what each kernel needs.
     Need.KERNEL_DEB: ("debhelper", "dpkg-dev", "kmod", "libdw-dev", "libssl-dev", "rsync", "cpio"),

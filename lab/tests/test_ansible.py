@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The command that ends all of it on a host, as docs/fleet.md has it. `make test-deb` compares the role with it, and
-`make test-systemd` runs it."""
+"""The commands of docs/fleet.md are found there. `make test-deb` runs those of Ansible, and compares the role with that
+which ends all of it on a host; `make test-systemd` runs this one."""
 
 import unittest
 
@@ -22,6 +22,18 @@ class OutTest(unittest.TestCase):
         )
         # Over all hosts it is the same.
         self.assertIn(f'-a \\\n    "{line}"\n', page)
+
+    def test_commands_of_ansible_are_read_whole(self) -> None:
+        page = (REPO / "docs" / "fleet.md").read_text()
+        begin = "ansible-playbook -i hosts site.yml --limit canary -e mthp_ext_deb=mthp-ext_...deb"
+        dry, force, everywhere = ansible.shown(page)
+        self.assertEqual((dry, force), (f"{begin} -e mthp_ext_dry_run=true", begin))
+        self.assertRegex(everywhere, r'\Aansible all -i hosts -b [^\n]*\\\n +"systemctl stop [^\n]* detach"\Z')
+
+    def test_changes_are_counted_where_none_failed(self) -> None:
+        row = "localhost : ok=3 changed=2 unreachable={} failed={} skipped=0"
+        self.assertEqual([ansible.changed(row.format(*one)) for one in ((0, 0), (0, 1), (1, 0))], [2, -1, -1])
+        self.assertEqual(ansible.changed(""), -1)
 
     def test_another_place_is_none(self) -> None:
         self.assertEqual(ansible.out_in_one_command("# true     # one host\n"), "")
