@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import proc, setup
-from lab.bench import packages
-from lab.checks import systemd
+from lab.checks import kubectl, registry, systemd
 from lab.checks.deb import LIBELF
 from lab.checks.result import Suite
 from lab.deb import build as deb
@@ -188,6 +187,17 @@ def host() -> Suite:
     found = misses(kustomization, documents, files - {"kustomization.yaml", *_PROGRAMS})
     suite.check("the kustomization names what is there", not found, "\n".join(found))
     _by_kustomize(suite, kustomization)
+    [daemon_set] = [one for one in documents if one["kind"] == "DaemonSet"]
+    with tempfile.TemporaryDirectory() as scratch:
+        kubectl.check(suite, daemon_set, _drop_in(), Path(scratch))
+    suite.settle()
+    return suite
+
+
+def of_image(image: Path) -> Suite:
+    """What another tool than containerd makes of it."""
+    suite = Suite("kubernetes-image")
+    registry.check(suite, image)
     suite.settle()
     return suite
 
@@ -203,11 +213,10 @@ def _by_schema(suite: Suite, what: str, paths: Sequence[str], count: int) -> Non
 
 
 def _by_kustomize(suite: Suite, kustomization: Mapping[str, Any]) -> None:
-    """What `kubectl apply -k` would send, by the kubectl that is installed, or that of Debian: 1.20 in Debian 12."""
-    kubectl = str(packages.program("kubernetes-client", "usr/bin/kubectl"))
+    """What `kubectl apply -k` would send."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "rendered.yaml"
-        argv = [kubectl, "kustomize", str(MANIFESTS)]
+        argv = [str(kubectl.program()), "kustomize", str(MANIFESTS)]
         path.write_text(proc.output(argv, what="rendering the kustomization", code=Exit.TESTS))
         rendered = _read(str(path))
         _by_schema(suite, "what kustomize makes", [str(path)], len(rendered))
@@ -247,6 +256,7 @@ def main() -> int:
     suites = [host()]
     kernel = build.ensure()
     image = oci.image(deb.package())
+    suites.append(of_image(image))
     container = _read(str(MANIFESTS / "daemonset.yaml"))[0]["spec"]["template"]["spec"]["containers"][0]
     script = REPO / "lab" / "checks" / "kubernetes.sh"
     seeds = (*_SEEDS, LIBELF[deb.release()])

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lab.checks import kubernetes
+from lab.checks import kubectl, kubernetes, registry
 from lab.deb import oci
 
 _spec = importlib.util.spec_from_file_location("pods", kubernetes.MANIFESTS / "pods.py")
@@ -295,6 +295,51 @@ class ReloadTest(unittest.TestCase):
             self.assertEqual(done.stdout, "pod/b: in force\npod/a: in force\n")
             reloads = [line.split()[3] for line in log.read_text().splitlines() if line.endswith(" reload")]
             self.assertEqual(reloads, ["pod/b", "pod/a"])
+
+
+_LINES = """\
+Text, with `kubectl apply` and `kubectl -n m exec POD -- /p events`.
+
+```console elsewhere
+$ kubectl get pods -A -o json | python3 pods.py a > pods.toml
+# kubectl create configmap c --dry-run=client -o yaml | kubectl apply -f - && kubectl label node NODE a/b-   # why
+output `kubectl of nobody`
+$ skopeo copy oci-archive:build/x.oci.tar docker://registry.example/some/image:1-old
+```
+"""
+
+
+class LinesTest(unittest.TestCase):
+    def test_what_a_page_says_to_kubectl_is_read(self) -> None:
+        found = [call[1:] for line in kubectl.lines(_LINES) for call in kubectl.calls(line)]
+        self.assertEqual(
+            [" ".join(call) for call in found],
+            [
+                "get pods -A -o json",
+                "create configmap c --dry-run=client -o yaml",
+                "apply -f -",
+                "label node NODE a/b-",
+                "-n m exec POD -- /p events",
+            ],
+        )
+        self.assertEqual([kubectl.is_local(call) for call in found], [False, True, False, False, False])
+
+    def test_a_config_map_is_what_the_pod_has_mounted(self) -> None:
+        daemon_set = good()[0]
+        source = {"configMap": {"name": "p", "items": [{"key": "k", "path": "d/k"}]}}
+        daemon_set["spec"]["template"]["spec"]["volumes"].append({"projected": {"sources": [source]}})
+
+        def made(name: str = "p", namespace: str = "n", key: str = "k", text: str = "t") -> int:
+            one = {"metadata": {"name": name, "namespace": namespace}, "data": {key: text}}
+            return len(kubectl.amiss(one, "t", daemon_set))
+
+        self.assertEqual(made(), 0)
+        self.assertEqual([made(name="q"), made(namespace="m"), made(key="l"), made(text="u")], [1, 1, 1, 1])
+
+    def test_the_line_for_skopeo_is_that_of_the_page_with_another_registry(self) -> None:
+        words = registry.here(registry.line(_LINES), Path("/i.tar"), "2", "127.0.0.1:5")
+        target = "docker://127.0.0.1:5/some/image:2"
+        self.assertEqual(words, ["copy", "--dest-tls-verify=false", "oci-archive:/i.tar", target])
 
 
 class ImageTest(unittest.TestCase):
