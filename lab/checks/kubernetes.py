@@ -31,6 +31,7 @@ _VERSIONS = ("1.29", "1.33", "1.37")
 """The oldest that still had updates when this was written, one between, the newest."""
 _UNIT = REPO / "packaging" / "systemd" / "mthp_ext.service"
 _PROGRAMS = {"pods.py", "reload.py"}
+_APPARMOR = "AppArmor asked for, so no node without it takes the pod"
 _HOST_PATHS = {"/sys/fs/cgroup"}
 _OPEN = "import json, sys, yaml; print(json.dumps([one for p in sys.argv[1:] for one in yaml.safe_load_all(open(p))]))"
 _UID = "7f3c1b2a-9d4e-4c5f-8a6b-0c1d2e3f4a5b"
@@ -65,6 +66,7 @@ def _of_container(one: Mapping[str, Any]) -> Iterator[str]:
         (not _remote(one), f"who reaches the port has it ended: {', '.join(_remote(one))}"),
         (not str(one.get("image", "")).endswith(":latest"), "an image that changes"),
         ("seccompProfile" not in has, "a profile of its own"),
+        ("appArmorProfile" not in has, _APPARMOR),
     ):
         if not ok:
             yield f"{one.get('name')}: {what}"
@@ -78,6 +80,7 @@ def _of_pod(spec: Mapping[str, Any]) -> Iterator[str]:
         (spec.get("automountServiceAccountToken") is False, "a token for the API"),
         ("serviceAccountName" not in spec, "an account of its own"),
         (profile in {"RuntimeDefault", "Localhost"}, "no seccomp profile"),
+        ("appArmorProfile" not in spec.get("securityContext", {}), _APPARMOR),
         (paths <= _HOST_PATHS, f"paths of the host: {sorted(paths - _HOST_PATHS)}"),
     ):
         if not ok:
@@ -123,6 +126,8 @@ def against(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     found = [] if sets else ["no DaemonSet"]
     for one in sets:
         found += _of_pod(one["spec"]["template"]["spec"])
+        noted = one["spec"]["template"].get("metadata", {}).get("annotations", {})
+        found += [f"{_APPARMOR}: {key}" for key in noted if key.startswith("container.apparmor.")]
         found += _of_network(one, documents)
     rights = [
         one["kind"] for one in documents if one["kind"] in {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"}

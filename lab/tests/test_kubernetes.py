@@ -76,10 +76,13 @@ class RulesTest(unittest.TestCase):
     def test_each_right_too_many_is_named(self) -> None:
         self.assertEqual(kubernetes.against(good()), [])
 
-        def pod(change: Callable[[dict[str, Any]], object]) -> list[str]:
+        def template(change: Callable[[dict[str, Any]], object]) -> list[str]:
             documents = copy.deepcopy(good())
-            change(documents[0]["spec"]["template"]["spec"])
+            change(documents[0]["spec"]["template"])
             return kubernetes.against(documents)
+
+        def pod(change: Callable[[dict[str, Any]], object]) -> list[str]:
+            return template(lambda of: change(of["spec"]))
 
         def container(change: Callable[[dict[str, Any]], object]) -> list[str]:
             return pod(lambda spec: change(spec["containers"][0]))
@@ -122,6 +125,9 @@ class RulesTest(unittest.TestCase):
             container(lambda one: one.update(livenessProbe={"httpGet": {"port": 1}})),
             container(lambda one: one.update(readinessProbe={"tcpSocket": {"port": 1}})),
             container(lambda one: one.update(image="i:latest")),
+            pod(lambda spec: spec["securityContext"].update(appArmorProfile={"type": "RuntimeDefault"})),
+            container(lambda one: one["securityContext"].update(appArmorProfile={"type": "Unconfined"})),
+            template(lambda of: of["metadata"].update(annotations={"container.apparmor.x/c": "unconfined"})),
             kubernetes.against([*good(), {"kind": "ClusterRole"}]),
             pod(lambda spec: spec.update(initContainers=[{"name": "x"}]))[:1],
         ):
