@@ -132,6 +132,20 @@ has_asked() {
 		mthp_ext explain "/$cgroupfs_pod/two" | grep 'policy database'
 }
 
+# set_of_pod WORDS: in the agent's container, as `kubectl exec` would, for the pod by the name of its slice.
+set_of_pod() {
+	ctr tasks exec --exec-id "set-$SECONDS-$1" agent /usr/sbin/mthp_ext "$1" --cgroup "$(basename $systemd_pod)" "${@:2}" </dev/null
+}
+
+explained() { mthp_ext explain "/$systemd_pod/cri-containerd-three.scope"; }
+
+set_at_once() {
+	set_of_pod set policy=small-services || return 1
+	explained | grep 'by policy small-services (user.mthp_ext)' || return 1
+	set_of_pod unset || return 1
+	explained | grep 'policy database'
+}
+
 ends() {
 	ctr tasks kill --signal SIGTERM agent
 	until_true 30 grep -q 'detached from /' $log
@@ -150,5 +164,6 @@ check "it serves metrics" serves_metrics
 check "containers in kubelet's cgroups, of both drivers, have the policy of their class" by_class
 check "a pod whose container restarts has its policy at once" again
 check "a pod that asks for a policy by a label has it after a reload" has_asked
+check "the agent's container sets the policy of one pod, at once, and takes it back" set_at_once
 check "a SIGTERM leaves nothing attached" ends
 echo "1..$number"
