@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigHandler, Signal, signal};
-use pages::markdown::{self, Class};
+use pages::markdown::{self, Class, Named};
 use pages::matching::{self, Mismatch};
 use pages::runner::{self, Place};
 
@@ -86,6 +86,41 @@ fn every_block_of_commands_says_where_it_runs() {
         .flat_map(|name| pages::read(Path::new(REPO), name).problems)
         .collect();
     fail_for(&problems);
+}
+
+/// What reasons of a page name and is not there, where the Makefile is `makefile`.
+fn not_there(page: &markdown::Page, makefile: &str) -> Vec<String> {
+    let phony = makefile.lines().find_map(|l| l.strip_prefix(".PHONY:"));
+    let targets: Vec<&str> = phony.expect(".PHONY").split_whitespace().collect();
+    let mut found = Vec::new();
+    for reason in &page.reasons {
+        for one in reason.named() {
+            let what = match one {
+                Named::Target(name) if !targets.contains(&name) => format!("make {name}"),
+                Named::Path(name) if !Path::new(REPO).join(name).exists() => name.to_owned(),
+                _ => continue,
+            };
+            found.push(format!("{}:{}: no {what}", page.name, reason.number));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_reasons_name_as_proof_exists() {
+    let makefile = fs::read_to_string(format!("{REPO}/Makefile")).unwrap();
+    let read = |name: &String| pages::read(Path::new(REPO), name);
+    let pages: Vec<markdown::Page> = wanted().iter().map(read).collect();
+    let missing: Vec<String> = pages
+        .iter()
+        .flat_map(|page| not_there(page, &makefile))
+        .collect();
+    fail_for(&missing);
+    // They are read at all.
+    if std::env::var("LAB_ONLY_PAGES").is_err() {
+        let reasons = pages.iter().flat_map(|page| &page.reasons);
+        assert!(reasons.map(|one| one.named().len()).sum::<usize>() > 25);
+    }
 }
 
 /// `PROGRAM::TEST` on a page is a test of tests/PROGRAM.rs.
@@ -234,6 +269,35 @@ $ make demo
     assert!(second.meanwhile);
     assert_eq!((second.after, second.steps[0].exit), (Some(1), Some(3)));
     assert_eq!(third.class, Class::Elsewhere);
+}
+
+#[test]
+fn a_proof_that_is_not_there_is_found() {
+    let makefile = ".PHONY: help test\n";
+    for (reason, wanted) in [
+        (
+            "as `make test` and tests/docs.rs do; see lab/tests.",
+            vec![],
+        ),
+        (
+            "`make SCALE=full test` has it, `make` alone; to make one",
+            vec![],
+        ),
+        ("it takes long; `make tests` runs it", vec!["make tests"]),
+        ("`make X=1 gone TEST=a`,\n`make help`", vec!["make gone"]),
+        (
+            "of tests/gone.rs, and (lab/gone/); docs",
+            vec!["tests/gone.rs", "lab/gone/"],
+        ),
+    ] {
+        let text = format!("```console elsewhere\n# a\n```\n<!-- elsewhere: {reason} of it -->\n");
+        let page = markdown::parse("page", &text);
+        let wanted: Vec<String> = wanted
+            .iter()
+            .map(|name| format!("page:4: no {name}"))
+            .collect();
+        assert_eq!(not_there(&page, makefile), wanted, "{reason}");
+    }
 }
 
 #[test]

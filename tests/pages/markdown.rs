@@ -65,8 +65,36 @@ impl Block {
 pub struct Page {
     pub name: String,
     pub blocks: Vec<Block>,
+    /// Why blocks run in no test, and what proves them instead.
+    pub reasons: Vec<Line>,
     /// "PAGE:LINE: what".
     pub problems: Vec<String>,
+}
+
+/// What a reason names as proof.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// Of the Makefile, in a span of code: `make X`.
+    Target(&'a str),
+    /// Below tests/ or lab/.
+    Path(&'a str),
+}
+
+impl Line {
+    /// The targets and files that it names.
+    pub fn named(&self) -> Vec<Named<'_>> {
+        let spans = self.text.split('`').skip(1).step_by(2);
+        let targets = spans.filter_map(|span| {
+            let (command, words) = span.split_once(char::is_whitespace)?;
+            let target = words.split_whitespace().find(|word| !word.contains('='))?;
+            (command == "make").then_some(Named::Target(target))
+        });
+        let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        let words = self.text.split(|c: char| !is_of_path(c));
+        let words = words.map(|word| word.trim_end_matches(['.', '-']));
+        let paths = words.filter(|word| word.starts_with("tests/") || word.starts_with("lab/"));
+        targets.chain(paths.map(Named::Path)).collect()
+    }
 }
 
 /// Languages of fences that hold no commands.
@@ -104,6 +132,7 @@ pub fn parse(name: &str, text: &str) -> Page {
         page: Page {
             name: name.to_owned(),
             blocks: Vec::new(),
+            reasons: Vec::new(),
             problems: Vec::new(),
         },
     };
@@ -358,6 +387,10 @@ impl Reader<'_> {
         if body.split_whitespace().count() < 5 {
             self.problem(next + 1, "no reason, and nothing that proves it instead");
         }
+        self.page.reasons.push(Line {
+            number: next + 1,
+            text: body,
+        });
     }
 
     /// The comments that stand before the block belong to it.
