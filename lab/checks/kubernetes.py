@@ -240,6 +240,7 @@ def _drop_in() -> str:
 def _fill(image: Path, container: Mapping[str, Any], archive: CpioWriter) -> None:
     """The image, the DaemonSet's container as options of ctr, and a root for the containers of pods."""
     archive.file("/lab/image.tar", image.read_bytes())
+    archive.file("/lab/tag", image.name.removesuffix(".oci.tar").partition("_")[2].encode())
     held = container["securityContext"]["capabilities"]["add"]
     archive.file("/lab/capabilities", "".join(f"CAP_{name}\n" for name in held).encode())
     archive.file("/lab/arguments", "".join(f"{word}\n" for word in container["args"]).encode())

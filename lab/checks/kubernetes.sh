@@ -6,6 +6,7 @@
 unit=containerd.service
 uid=$(cat /lab/uid)
 systemd_pod=kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod${uid//-/_}.slice
+other_pod=${systemd_pod/7f3c1b2a/0f3c1b2a}
 cgroupfs_pod=kubepods/burstable/pod$uid
 agents_slice=kubepods-burstable-pod0a1b2c3d_4e5f_4a6b_8c7d_8e9f0a1b2c3d.slice
 log=/run/agent.log
@@ -24,7 +25,8 @@ imports() {
 	ctr images import --snapshotter native /lab/image.tar --base-name mthp-ext || return 1
 	image=$(ctr images ls -q | head -n 1)
 	echo "image: $image"
-	[ -n "$image" ]
+	echo "$image"
+	[ "${image##*:}" = "$(cat /lab/tag)" ]
 }
 
 # hands_on NAME [DROP-IN]: the configuration as kubelet hands a projected volume on, all of it at once.
@@ -62,7 +64,8 @@ agent() {
 	install -D "/proc/$(pid_of agent)/root/usr/sbin/mthp_ext" /usr/local/sbin/mthp_ext || return 1
 	mthp_ext status
 	grep -q 'attached to / ' $log && grep -q 'in force' $log && [ -n "$(link)" ] &&
-		grep -q "/$agents_slice/cri-containerd-agent.scope" "/proc/$(pid_of agent)/cgroup"
+		grep -q "/$agents_slice/cri-containerd-agent.scope" "/proc/$(pid_of agent)/cgroup" &&
+		cmp /lab/memory <(printf %s "$(cat "/sys/fs/cgroup$(cut -d: -f3 "/proc/$(pid_of agent)/cgroup")/memory.max")")
 }
 
 has_no_more() {
@@ -80,9 +83,12 @@ probe() {
 	ctr tasks exec --exec-id "probe-$SECONDS" agent "${words[@]}" </dev/null
 }
 
-# The network namespace is the container's own.
+# The network namespace is the container's own.  Nobody but the pod reaches its 127.0.0.1.
 serves_metrics() {
-	nsenter --net="/proc/$(pid_of agent)/ns/net" curl -fsS http://127.0.0.1:9464/metrics | grep '^mthp_ext_build_info'
+	local net
+	net=--net=/proc/$(pid_of agent)/ns/net
+	nsenter "$net" /lab/pod/bin/busybox ip address add 192.0.2.1/32 dev lo || return 1
+	nsenter "$net" curl -fsS http://192.0.2.1:9464/metrics | grep '^mthp_ext_build_info'
 }
 
 # pod NAME CGROUP [OPTION]: a container that fills 6 MiB and waits.
@@ -104,10 +110,10 @@ by_class() {
 		mthp_ext explain "/$cgroupfs_pod/two" | grep 'policy default'
 }
 
-# of SCOPE NAME: a figure of the memory.stat of one in the pod of the driver systemd.
-of() { sed -n "s/^$2 //p" "/sys/fs/cgroup/$systemd_pod/$1/memory.stat"; }
+# of CGROUP NAME: a figure of its memory.stat.
+of() { sed -n "s/^$2 //p" "/sys/fs/cgroup/$1/memory.stat"; }
 
-is_full() { [ -d "/sys/fs/cgroup/$systemd_pod/$1" ] && [ "$(of "$1" anon)" -gt $((4 << 20)) ]; }
+is_full() { [ -d "/sys/fs/cgroup/$1" ] && [ "$(of "$1" anon)" -gt $((4 << 20)) ]; }
 
 stopped() { ctr tasks ls | grep -q "^$1 .*STOPPED"; }
 
@@ -116,20 +122,28 @@ again() {
 	ctr tasks kill --signal SIGKILL one && until_true 20 stopped one && ctr tasks delete one
 	ctr containers delete one
 	pod three "$(basename $systemd_pod):cri-containerd:three" --runc-systemd-cgroup || return 1
-	until_true 30 is_full cri-containerd-three.scope || return 1
+	until_true 30 is_full "$systemd_pod/cri-containerd-three.scope" || return 1
 	mthp_ext explain "/$systemd_pod/cri-containerd-three.scope" | tee /run/three | grep 'small-services' || return 1
-	local huge
-	huge=$(of cri-containerd-three.scope thp_fault_alloc)
-	echo "huge pages: $huge"
-	[ "$huge" = 0 ]
+	# Of no pod: no policy, or none at all would show the same.
+	pod free /other/free || return 1
+	until_true 30 is_full other/free || return 1
+	local huge free
+	huge=$(of "$systemd_pod/cri-containerd-three.scope" thp_fault_alloc)
+	free=$(of other/free thp_fault_alloc)
+	echo "huge pages: $huge; of no pod: $free"
+	[ "$huge" = 0 ] && [ "$free" -gt 0 ]
 }
 
 has_asked() {
 	cat /lab/pods.toml
 	hands_on second /lab/pods.toml
 	probe || return 1
+	# Another pod has not asked.
+	pod four "$(basename "$other_pod"):cri-containerd:four" --runc-systemd-cgroup || return 1
+	until_true 30 is_full "$other_pod/cri-containerd-four.scope" || return 1
 	mthp_ext explain "/$systemd_pod/cri-containerd-three.scope" | grep 'policy database' &&
-		mthp_ext explain "/$cgroupfs_pod/two" | grep 'policy database'
+		mthp_ext explain "/$cgroupfs_pod/two" | grep 'policy database' &&
+		mthp_ext explain "/$other_pod/cri-containerd-four.scope" | grep 'small-services'
 }
 
 # set_of_pod WORDS: in the agent's container, as `kubectl exec` would, for the pod by the name of its slice.
