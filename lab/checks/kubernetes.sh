@@ -65,7 +65,7 @@ agent() {
 	mthp_ext status
 	grep -q 'attached to / ' $log && grep -q 'in force' $log && [ -n "$(link)" ] &&
 		grep -q "/$agents_slice/cri-containerd-agent.scope" "/proc/$(pid_of agent)/cgroup" &&
-		cmp /lab/memory <(printf %s "$(cat "/sys/fs/cgroup$(cut -d: -f3 "/proc/$(pid_of agent)/cgroup")/memory.max")")
+		[ "$(cat "/sys/fs/cgroup$(cut -d: -f3 "/proc/$(pid_of agent)/cgroup")/memory.max")" = "$(cat /lab/memory)" ]
 }
 
 has_no_more() {
