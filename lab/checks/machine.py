@@ -57,6 +57,8 @@ _BOOT_S = 3600.0
 BY_HAND = "lab.menu=by-hand"
 """On the command line of the kernel that the first menu boots."""
 _DEFAULTS = 'GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_TERMINAL=console\nGRUB_CMDLINE_LINUX="console=ttyS0 panic=-1"\n'
+_MANAGER = "[Manager]\nDefaultTimeoutStartSec=30min\nDefaultDeviceTimeoutSec=30min\n"
+"""Emulated beside other work, the journal alone may take longer than the 90 s that each has by default."""
 _UNIT = """\
 [Unit]
 After=multi-user.target
@@ -173,6 +175,7 @@ def _tree(of: Machine, root: Path, place: str) -> Path:
         "lab/early.cfg": f"search --no-floppy --fs-uuid --set=root {place}\nset prefix=($root)/boot/grub\n"
         "configfile $prefix/grub.cfg\n",
         "etc/systemd/system/lab-checks.service": _UNIT,
+        "etc/systemd/system.conf.d/lab.conf": _MANAGER,
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
