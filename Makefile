@@ -154,7 +154,7 @@ oci: ## build a container image of the Debian package into build/oci/, as an OCI
 kernel: ## fetch, verify, patch and build the kernel (DEBUG=1: with KASAN, lockdep and their like; PREEMPT=full|rt; SERIES=pud)
 	@$(LAB) kernel
 
-kernel-deb: ## Debian packages of a kernel to boot: the series on Debian's configuration (hours; FLAVOUR=cloud-amd64)
+kernel-deb: ## Debian packages of a kernel to boot: the series on Debian's configuration (an hour or more; FLAVOUR=cloud-amd64)
 	@$(LAB) kernel-deb
 
 kernel-tree: ## a git tree of the kernel with one commit per patch, to edit (DIR=... SERIES=pud)
