@@ -95,9 +95,10 @@ impl Refers {
 }
 
 /// Words that are neither metric nor label.
-const WORDS: [&str; 16] = [
+const WORDS: [&str; 17] = [
     "and",
     "avg",
+    "bool",
     "bottomk",
     "by",
     "count",
