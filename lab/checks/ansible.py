@@ -305,10 +305,13 @@ def _present(suite: Suite, host: _Host) -> None:
     suite.check("metrics and options are in the drop-in, with the network", ok, f"{_read(host.drop_in)}\n{said}")
     suite.check("no configuration: the file stays as it is", _is(host.config, _SECOND), said)
 
-    said = host.shell(force).stdout
+    refused = host.shell(force).returncode != 0 and host.version() == "0.2-1"
+    suite.check("an older package is refused", refused, str(host.did()))
+    host.did()
+    said = host.shell(f"{force} -e mthp_ext_downgrade=true").stdout
     did = host.did()
     ok = host.version() == "0.1-1" and did == [f"dpkg -i {old}", *asked] and _is(host.config, _SECOND)
-    suite.check("an older package rolls back", ok, f"{did}\n{said}")
+    suite.check("where that is asked for it rolls back", ok, f"{did}\n{said}")
 
     out = shown(_page())[2]
     host.set("active", "enabled", "kept")

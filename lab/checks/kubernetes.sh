@@ -25,7 +25,6 @@ imports() {
 	ctr images import --snapshotter native /lab/image.tar --base-name mthp-ext || return 1
 	image=$(ctr images ls -q | head -n 1)
 	echo "image: $image"
-	echo "$image"
 	[ "${image##*:}" = "$(cat /lab/tag)" ]
 }
 

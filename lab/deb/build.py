@@ -214,7 +214,7 @@ def complaints(deb: Path) -> str:
 def hints(text: str) -> str:
     """Lines of lintian's with a tag that is not known. It names what it is about, of one or two words: `mthp-ext`,
     `mthp-ext changes`."""
-    found = re.findall(r"^([EWIPOX]: [^:]+: (\S+).*)$", text, re.MULTILINE)
+    found = re.findall(r"^([EWIPOX]: [^:\n]+: (\S+).*)$", text, re.MULTILINE)
     return "\n".join(line for line, tag in found if tag not in KNOWN)
 
 
