@@ -307,7 +307,6 @@ def _present(suite: Suite, host: _Host) -> None:
 
     refused = host.shell(force).returncode != 0 and host.version() == "0.2-1"
     suite.check("an older package is refused", refused, str(host.did()))
-    host.did()
     said = host.shell(f"{force} -e mthp_ext_downgrade=true").stdout
     did = host.did()
     ok = host.version() == "0.1-1" and did == [f"dpkg -i {old}", *asked] and _is(host.config, _SECOND)

@@ -19,7 +19,6 @@ from lab.deb import build as deb
 from lab.paths import REPO
 
 _PAGE = REPO / "docs" / "kubernetes.md"
-_MANIFESTS = REPO / "packaging" / "kubernetes"
 _PACKAGES = {"12": "kubernetes-client", "13": "kubectl"}
 """Debian 13's kubernetes-client only depends on the other."""
 _REFUSED = re.compile(r"connection (?:to the server \S+ was )?refused")
@@ -80,11 +79,11 @@ class Kubectl:
 
 
 @contextmanager
-def alone(directory: Path, path: Path | None = None) -> Iterator[Kubectl]:
+def alone(directory: Path) -> Iterator[Kubectl]:
     """kubectl in a directory, with a server's address that refuses: somebody has the port and does not listen."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        yield Kubectl(path or program(), nobody.getsockname()[1], directory)
+        yield Kubectl(program(), nobody.getsockname()[1], directory)
 
 
 def amiss(config_map: Mapping[str, Any], text: str, daemon_set: Mapping[str, Any]) -> list[str]:

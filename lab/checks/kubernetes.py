@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +229,7 @@ def _by_kustomize(suite: Suite, kustomization: Mapping[str, Any]) -> None:
     suite.check("what kustomize makes belongs together, and has no more rights", not found, "\n".join(found))
 
 
+@cache
 def _drop_in() -> str:
     """What pods.py makes of a pod that asks by a label."""
     metadata = {"namespace": "default", "name": "shop", "uid": _UID, "labels": {"mthp-ext/policy": "database"}}

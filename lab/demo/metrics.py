@@ -22,8 +22,7 @@ def collect(table: Table, scale: Scale) -> dict[str, Any]:
                 entry[name] = None if found is None else {"median": found.median, "min": found.least, "max": found.most}
             entry["runs"] = [_run(run) for run in runs]
             cells.setdefault(limit, {})[arm] = entry
-    most = max((len(entry["runs"]) for cell in cells.values() for entry in cell.values()), default=scale.repeats)
-    return {"workload": {**describe(scale), "repeats": most}, "cells": cells}
+    return {"workload": {**describe(scale), "repeats": table.most_runs() or scale.repeats}, "cells": cells}
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 """The demo's figures of a run, and those of several runs of a cell. What could not be measured is None."""
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lab.bench import readers
@@ -101,6 +102,11 @@ class Table:
     def runs(self, limit: str, arm: str) -> list[Run]:
         """The runs of one cell, in order."""
         return [run for run in self._runs if run.cell.case.key == limit and run.cell.arm.key == arm]
+
+    def most_runs(self) -> int:
+        """Of a cell; 0 without any."""
+        cells = Counter((run.cell.case.key, run.cell.arm.key) for run in self._runs)
+        return max(cells.values(), default=0)
 
     def figure(self, limit: str, arm: str, metric: str) -> Figure | None:
         """A metric of a cell; None unless every run of the cell has it."""

@@ -66,7 +66,7 @@ def render(
 
 
 def _repeats(table: Table) -> str:
-    most = max((len(table.runs(limit, arm)) for limit in LIMITS for arm in EVERY), default=1)
+    most = table.most_runs()
     return "Each cell ran once." if most == 1 else f"Medians of up to {most} runs, arms interleaved."
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from posixpath import dirname, normpath
 
 from lab.paths import REPO
+from lab.tests.test_rooms import circle
 
 BPF = REPO / "bpf"
 PAGE = REPO / "docs" / "internals" / "architecture.md"
@@ -148,12 +149,8 @@ def wrong_includes(table: list[list[str]], files: dict[str, str]) -> list[str]:
             places = (normpath(f"{directory}/{path}") for directory in (dirname(name), "bpf"))
             uses[name].update([place for place in places if place in files][:1])
         wrong += [f"{name} includes {path}" for path in sorted(uses[name]) if place[path] > place[name]]
-    while leaves := [name for name, others in uses.items() if not others]:
-        for leaf in leaves:
-            del uses[leaf]
-        for others in uses.values():
-            others.difference_update(leaves)
-    return wrong + ([f"in a circle: {', '.join(sorted(uses))}"] if uses else [])
+    found = circle(uses)
+    return wrong + ([f"in a circle: {', '.join(found)}"] if found else [])
 
 
 def picture(page: Path = PAGE) -> str:
