@@ -14,6 +14,8 @@ SIZES_KIB = (16, 32, 64, 128, 256, 512, 1024, 2048)
 """Folio sizes of anonymous memory with base pages of 4 KiB."""
 _ADVISING = ("advised/*", "vmhost/*")
 """Cases whose programs ask for huge pages."""
+_SPLITS = ("redis/*-high", "redis/*-max", "late/*", "heap/*", "square/high")
+"""Cases in which reclaim meets large folios in use."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,16 @@ ARMS = (
         "always",
         policy=("--policy", "fixed", "--cap", "reclaim=4K"),
         extra=True,
-        cases=("redis/*-high", "redis/*-max", "late/*", "heap/*", "square/high"),
+        cases=_SPLITS,
+    ),
+    Arm(
+        "splits-swapin",
+        "always+splits, base pages from swap",
+        "the same, and what comes back from swap comes in base pages",
+        "always",
+        policy=("--policy", "fixed", "--cap", "reclaim=4K,swapin=4K"),
+        extra=True,
+        cases=_SPLITS,
     ),
 )
 """In the order of tables and of runs."""
