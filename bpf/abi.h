@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d740011,	/* "mt", 17 */
+	MTHP_ABI = 0x6d740012,	/* "mt", 18 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -124,11 +124,11 @@ struct mthp_tunables {
 	__u64 sparse_bytes;	/* waste that large folios may mean to a process; 0: the rule is off */
 	__u64 room_factor;	/* K: a folio may take 1/K of the room; >= 1 */
 	/* Options for measuring alone. */
-	__u32 max_hold;		/* calm windows a verdict may come to need; 1: never more */
 	__u32 sample_mask;	/* requests between two that sample; 2^n - 1 */
 	__u32 count_machine;	/* 1: the machine is the root's limit */
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
+	__u32 last_id;		/* user space's, of a slot without an id: the one that it had last */
 	__u32 pad;
 };
 
@@ -139,6 +139,13 @@ struct mthp_decision {
 	__u32 room_factor;	/* K: a folio had to fit K times into the room; 0: nobody looked at it */
 };
 
+/* What showed that a process is sparse, in pages. */
+struct mthp_gaps {
+	__u64 of;	/* what it grew by, or what it would have without gaps; 0: nobody was sparse */
+	__u64 filled;	/* of that */
+	__u64 grew;	/* 1: the former */
+};
+
 /* A cgroup's decisions, and the facts that they rest on: as reported, and as explained. */
 struct mthp_record {
 	struct mthp_decision decided[MTHP_NR_REASONS];
@@ -146,6 +153,7 @@ struct mthp_record {
 	__u64 elapsed_ns;	/* ... and the time it was gathered in; 0: taken over from above */
 	__u64 memory_bytes;	/* anon+shmem */
 	__u64 cache_bytes;	/* page cache that counts as room */
+	struct mthp_gaps gaps;	/* of the process by which it was sparse last */
 	/* The level that leaves the least, if it narrows or not. */
 	__u64 room_bytes;	/* what it leaves; MTHP_NO_LIMIT */
 	__u64 limit_bytes;	/* its limit ... */
@@ -158,8 +166,6 @@ struct mthp_record {
 	__u32 memory_known;
 	__u32 pressure;		/* the verdict */
 	__u32 seen;		/* 1: it has been judged by its own stall */
-	__u32 hold;		/* calm windows it takes to fall ... */
-	__u32 calm;		/* ... and those it has had */
 };
 
 /*
@@ -231,8 +237,6 @@ struct mthp_stall {
 	__u64 elapsed_ns;	/* ... and the time it was gathered in */
 	__u32 high;		/* the verdict */
 	__u32 seen;		/* 0: no anchor yet */
-	__u32 hold;		/* calm windows it takes to fall; 0: high was never, or long ago */
-	__u32 calm;		/* calm windows: if high, in a row; else since hold last changed */
 };
 
 /* Value of the cgroup storage map, which nobody but the programs reads. */
@@ -246,6 +250,7 @@ struct mthp_cgroup {
 	__u64 cache_bytes;	/* of that usage: page cache that would make room */
 	__u64 dropped_bytes;	/* room if all such page cache were dropped; MTHP_NO_LIMIT */
 	__s64 cache_beyond;	/* bytes of such page cache beyond what its own lists show */
+	struct mthp_gaps gaps;	/* of the process that made it sparse last */
 	__u32 memory_known;	/* 0: no memory controller here: no opinion on size */
 	__u32 populated;	/* 1: a process lived in this very cgroup at the last scan */
 	__u32 sparse;		/* for how many more samples a process here is sparse */

@@ -43,7 +43,7 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SMALL) | MTHP_RULE(SPARSE)))
 		mthp_sample_process(&process);
 	if (reason == BPF_MTHP_FAULT && mthp_has(t, MTHP_RULE(SPARSE)) && t->sparse_bytes)
-		state->sparse = mthp_sparse_now(&process, state->sparse, t);
+		mthp_sparse_now(&process, state, t);
 	/* The rule that asks how large it is binds no folio that is there. */
 	if (!mthp_has(t, MTHP_RULE(SMALL)) || reason == BPF_MTHP_RECLAIM)
 		return 0;

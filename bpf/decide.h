@@ -431,21 +431,42 @@ static __always_inline void mthp_grow(struct mthp_growth *g, const struct mthp_p
 		g->present = present;
 }
 
+/* Places of pages of files, if it has mostly those; of its libraries the allowance takes care. */
+static __always_inline __u64 mthp_files(const struct mthp_process *p)
+{
+	return p->mapped * 2 > p->places ? p->mapped : 0;
+}
+
 /*
  * For how many more samples its cgroup is sparse, @before as of the last one.  A process that has
- * shown nothing does not end what the growth of another has shown; it wears off.  As a whole it has gaps
- * where it has no page of a file, if it has mostly those; of its libraries the allowance takes care.
+ * shown nothing does not end what the growth of another has shown; it wears off.
  */
 static __always_inline __u32 mthp_sparse_after(__u32 before, const struct mthp_growth *g,
 					       const struct mthp_process *p, const struct mthp_tunables *t)
 {
-	__u64 spanned = mthp_spanned(p, p->mapped * 2 > p->places ? p->mapped : 0);
+	__u64 spanned = mthp_spanned(p, mthp_files(p));
 	__u32 wasteful = mthp_wasteful(spanned, p->present + p->swapped, t);
 	__u32 left = before ? before - 1 : 0;
 
 	if (g->known)
 		return g->sparse ? MTHP_SPARSE_HOLD : wasteful;
 	return left ? left : wasteful;
+}
+
+/*
+ * The gaps that make it so, @before and @now as of mthp_sparse_after().  A process that has shown
+ * nothing has none where those of another still count.
+ */
+static __always_inline void mthp_show_gaps(struct mthp_gaps *gaps, __u32 before, __u32 now,
+					   const struct mthp_growth *g, const struct mthp_process *p)
+{
+	__u64 present = p->present + p->swapped;
+
+	if (!now || (!g->known && before > 1))
+		return;
+	gaps->grew = g->known && g->sparse;
+	gaps->of = gaps->grew ? g->more : mthp_spanned(p, mthp_files(p));
+	gaps->filled = gaps->grew ? present - g->present : present;
 }
 
 /* A process that touches a page here and a page there: so would be each large folio. */

@@ -79,9 +79,9 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 	r->stall_ns = state ? state->stall.stall_ns : 0;
 	r->elapsed_ns = state ? state->stall.elapsed_ns : 0;
 	r->seen = state ? state->stall.seen : 0;
-	r->hold = state ? state->stall.hold : 0;
-	r->calm = state ? state->stall.calm : 0;
 	r->cache_bytes = state ? state->cache_bytes : 0;
+	if (state)
+		r->gaps = state->gaps;
 	mthp_describe_level(r, cgrp, f->level, t);
 }
 

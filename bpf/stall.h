@@ -30,60 +30,13 @@ static __always_inline int mthp_product_ge(__u64 a, __u64 b, __u64 c, __u64 d)
 	return hi_ab > hi_cd || (hi_ab == hi_cd && lo_ab >= lo_cd);
 }
 
-/* More calm windows than any hold needs, and few enough to be added to. */
-#define MTHP_CALM_ENOUGH	(1u << 20)
-
-/*
- * Stall within a window that is no longer calm.  Hysteresis belongs to the back-off: without
- * one a window is calm or high.
- */
-static __always_inline __u64 mthp_calm_ns(const struct mthp_tunables *t)
-{
-	return t->max_hold > 1 ? t->threshold_ns / 2 : t->threshold_ns;
-}
-
-/*
- * The verdict rises.  A verdict that was high not long ago flaps: each time it takes twice
- * as many calm windows to fall again, up to a bound.
- */
-static __always_inline void mthp_stall_rise(struct mthp_stall *s, __u32 max_hold)
-{
-	__u32 hold = s->hold ? 2 * s->hold : 1;
-
-	s->high = 1;
-	s->hold = hold < max_hold ? hold : max_hold;
-	s->calm = 0;
-}
-
-/*
- * @calm more windows were calm.  While high they must come in a row; a verdict that
- * was inherited falls after one.  While low each @max_hold of them make half of what
- * was learned forgotten.
- */
-static __always_inline void mthp_stall_relax(struct mthp_stall *s, __u32 calm, __u32 max_hold)
-{
-	__u32 halves;
-
-	s->calm += calm;
-	if (s->high) {
-		if (s->calm < s->hold)
-			return;
-		s->high = 0;
-		s->calm -= s->hold;
-	}
-	halves = s->calm / max_hold;
-	s->hold = halves < 32 ? s->hold >> halves : 0;
-	s->calm %= max_hold;
-}
-
 /*
  * Take one sample: at @now the cgroup has been stalled for @total ns in all.
  *
  * High means threshold per window, normalised by the time that really passed,
  * which is taken as one window at least: a scan that a PSI event brings early
  * must not blow a short stall up.  Within a window the verdict can therefore
- * only rise; it falls when windows are over and were calm, which takes less stall
- * than what is not high.
+ * only rise; it falls when the window is over and had less.
  *
  * The first sample has no past to compare with (the total may be weeks old):
  * it sets the anchor and takes over @inherited, the verdict of the parent.
@@ -92,8 +45,7 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 					    __u64 total, __u32 inherited,
 					    const struct mthp_tunables *t)
 {
-	__u64 window = t->window_ns, elapsed, stall, windows;
-	__u32 max_hold = t->max_hold ? t->max_hold : 1;
+	__u64 window = t->window_ns, elapsed, stall;
 	int high;
 
 	if (!s->seen) {
@@ -116,37 +68,26 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 			       elapsed > window ? elapsed : window);
 	s->stall_ns = stall;
 	s->elapsed_ns = elapsed;
-	if (high && !s->high)
-		mthp_stall_rise(s, max_hold);
-	if (elapsed < window)
+	if (elapsed < window) {
+		s->high |= high;
 		return;
+	}
+	s->high = high;
 	s->anchor_ns = now;
 	s->anchor_stall_ns = total;
-	windows = elapsed / window;
-	if (!mthp_product_ge(stall, window, mthp_calm_ns(t), elapsed))
-		mthp_stall_relax(s, windows < MTHP_CALM_ENOUGH ? windows : MTHP_CALM_ENOUGH,
-				 max_hold);
-	else if (s->high)
-		s->calm = 0;
 }
 
 /*
  * Nobody took samples of a cgroup that was calm, and it is known that it did not stall before
- * @until: as if each window since had been sampled.
+ * @until: stall is measured from there on, and not over all of that time.
  */
 static __always_inline void mthp_stall_rest(struct mthp_stall *s, __u64 until,
 					    const struct mthp_tunables *t)
 {
-	__u64 windows;
-
 	if (!s->seen || s->high || s->stall_ns || until < s->anchor_ns)
 		return;
-	windows = (until - s->anchor_ns) / t->window_ns;
-	if (!windows)
-		return;
-	s->anchor_ns = until;
-	mthp_stall_relax(s, windows < MTHP_CALM_ENOUGH ? windows : MTHP_CALM_ENOUGH,
-			 t->max_hold ? t->max_hold : 1);
+	if (until - s->anchor_ns >= t->window_ns)
+		s->anchor_ns = until;
 }
 
 /* Will the next window show nothing, unless it stalls? */

@@ -21,16 +21,16 @@ struct what_if {
 	__u64 flags, memory_bytes, memory_known, populated, sparse, pressure;
 	/* The one level, in pages. */
 	__u64 machine, limit, used, swapped, cache;
-	/* The verdict, and the stall of each window to come. */
-	__u64 seen, hold, calm, stall_ns;
+	/* The verdict, and the stall of the window to come. */
+	__u64 seen, stall_ns;
 	/* The scans. */
 	__u64 now_ns, scanned_ns, oldest_ns;
 };
 
 struct answer {
 	struct mthp_record now;
-	__u64 windows;	/* until the verdict falls; 1000: it does not */
-	__u64 fits_is_given, calm_ns, stale;
+	__u64 falls;	/* the verdict, after that window */
+	__u64 fits_is_given, stale;
 };
 
 static __u64 room_of(const struct what_if *c)
@@ -55,18 +55,12 @@ static __u64 is_stale(const struct what_if *c)
 	return mthp_is_stale();
 }
 
-static __u64 windows_until_calm(const struct what_if *c)
+static __u64 falls(const struct what_if *c)
 {
-	struct mthp_stall s = { .high = 1, .seen = 1, .hold = c->hold, .calm = c->calm };
-	__u64 windows = 0, now = 0, total = 0;
+	struct mthp_stall s = { .high = 1, .seen = 1 };
 
-	while (s.high && windows < 1000) {
-		windows++;
-		now += c->t.window_ns;
-		total += c->stall_ns;
-		mthp_stall_step(&s, now, total, 0, &c->t);
-	}
-	return windows;
+	mthp_stall_step(&s, c->t.window_ns, c->stall_ns, 0, &c->t);
+	return !s.high;
 }
 
 int main(int argc, char **argv)
@@ -87,8 +81,8 @@ int main(int argc, char **argv)
 			.cache_bytes = c.cache << c.t.page_shift, .room_bytes = f.room_bytes,
 			.limit_bytes = c.limit << c.t.page_shift, .used_bytes = c.used << c.t.page_shift,
 			.swapped_bytes = c.swapped << c.t.page_shift, .level_id = !c.machine,
-			.pressure = c.pressure, .seen = c.seen, .hold = c.hold, .calm = c.calm,
-		}, .windows = windows_until_calm(&c), .calm_ns = mthp_calm_ns(&c.t), .stale = is_stale(&c) };
+			.pressure = c.pressure, .seen = c.seen,
+		}, .falls = falls(&c), .stale = is_stale(&c) };
 
 		a.fits_is_given = !mthp_never_fits(c.t.limit_share, &c.t);
 		for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {

@@ -19,7 +19,7 @@ use mthp_ext::model::orders::Sizes;
 use mthp_ext::model::reason::Reason;
 use mthp_ext::model::resolve;
 use mthp_ext::model::rule::Rule;
-use mthp_ext::model::sentences::{calm_below, what_fits_is_given};
+use mthp_ext::model::sentences::what_fits_is_given;
 use mthp_ext::output::change::{Until, changes, until};
 use mthp_ext::output::why::rules;
 
@@ -27,9 +27,6 @@ static PROGRAM: Program = Program::new("change");
 
 /// `BPF_MTHP_ADVISED`.
 const ADVISED: u64 = abi::Flags::BPF_MTHP_ADVISED.0 as u64;
-
-/// More calm windows than this do not end a verdict: `windows_until_calm()` of change.c.
-const NEVER: u64 = 1000;
 
 /// `struct what_if` of change.c.
 #[derive(Clone, Copy)]
@@ -48,8 +45,6 @@ struct WhatIf {
     swapped: u64,
     cache: u64,
     seen: u64,
-    hold: u64,
-    calm: u64,
     stall_ns: u64,
     now_ns: u64,
     scanned_ns: u64,
@@ -61,9 +56,8 @@ struct WhatIf {
 #[repr(C)]
 struct Answer {
     now: Record,
-    windows: u64,
+    falls: u64,
     fits_is_given: u64,
-    calm_ns: u64,
     stale: u64,
 }
 
@@ -114,7 +108,6 @@ impl Random {
         t.min_memory = self.any(40);
         t.sparse_bytes = self.any(2) << 20;
         t.threshold_ns = 1000 + self.below(t.window_ns - 999);
-        t.max_hold = 1 + u32::try_from(self.any(8)).unwrap();
         for reason in Reason::ALL {
             let caps = [NO_CAP, 0, 4, 9, 62];
             t.cap[reason as usize] = caps[self.below(5) as usize];
@@ -144,9 +137,7 @@ impl Random {
             limit,
             cache: self.below(2) * self.any(28).min(used),
             seen: self.below(2),
-            hold: self.below(u64::from(t.max_hold) + 1),
-            calm: 0,
-            stall_ns: calm_below(&t) - 1,
+            stall_ns: 0,
             now_ns,
             scanned_ns,
             oldest_ns,
@@ -373,53 +364,47 @@ fn the_next_size_comes_with_the_room_that_is_named() {
 }
 
 #[test]
-fn a_verdict_falls_after_the_windows_that_are_named() {
+fn a_verdict_falls_after_the_window_that_is_named() {
     let sizes = x86();
     let (mut cases, _) = cases(&sizes);
     cases.retain(|case| case.seen == 1);
     for case in &mut cases {
         case.t.rules = 1 << Rule::Pressure as u32;
         case.pressure = 1;
-        // Under way.
-        case.calm = case.limit % case.hold.max(1);
     }
-    let loud: Vec<WhatIf> = cases
-        .iter()
-        .map(|case| WhatIf {
-            stall_ns: calm_below(&case.t),
-            ..*case
-        })
-        .collect();
     let answers = decide(&cases);
-    for (case, answer) in cases.iter().zip(&answers) {
-        let until = until(Rule::Pressure, &answer.now, &case.t, &sizes);
-        let windows = u32::try_from(answer.windows).unwrap();
-        assert_eq!(
-            until,
-            Until::Calm {
-                calm_windows: windows
-            }
-        );
+    for (case, answer) in cases.iter_mut().zip(&answers) {
+        let Until::Calm {
+            window_ns,
+            stall_ns,
+        } = until(Rule::Pressure, &answer.now, &case.t, &sizes)
+        else {
+            panic!("{:?}", case.t);
+        };
+        assert_eq!(window_ns, case.t.window_ns);
+        case.stall_ns = stall_ns;
     }
-    assert!(decide(&loud).iter().all(|answer| answer.windows == NEVER));
+    assert!(decide(&cases).iter().all(|answer| answer.falls == 0));
+    for case in &mut cases {
+        case.stall_ns -= 1;
+    }
+    assert!(decide(&cases).iter().all(|answer| answer.falls == 1));
 }
 
 /// What user space says beside the record, of the same values.
 #[test]
 fn what_is_worked_out_here_is_what_the_kernel_side_works_out() {
     let (cases, answers) = cases(&x86());
-    let mut said = [0; 3];
+    let mut said = [0; 2];
     for (case, answer) in cases.iter().zip(&answers) {
         let fits = what_fits_is_given(&case.t);
         assert_eq!(fits, answer.fits_is_given != 0, "{:?}", case.t);
-        assert_eq!(calm_below(&case.t), answer.calm_ns, "{:?}", case.t);
         let (now, scanned, oldest) = (case.now_ns, case.scanned_ns, case.oldest_ns);
         let heartbeat = Heartbeat::at(now, scanned, oldest);
         let stale = heartbeat.is_some_and(|heartbeat| !heartbeat.beats());
         let when = format!("{now} after {scanned}, at most {oldest}");
         assert_eq!(stale, answer.stale != 0, "{when}");
-        let halved = case.t.max_hold > 1;
-        for (count, is_so) in said.iter_mut().zip([fits, halved, stale]) {
+        for (count, is_so) in said.iter_mut().zip([fits, stale]) {
             *count += usize::from(is_so);
         }
     }

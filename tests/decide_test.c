@@ -538,6 +538,27 @@ static void who_has_shown_nothing_does_not_end_what_others_have_shown(void)
 	CHECK(!mthp_sparse_after(1, &nothing, &p, &t), "waste is each process' own");
 }
 
+/* The gaps that are shown are of the one that made it sparse. */
+static void gaps_are_of_the_process_that_shows_them(void)
+{
+	const struct mthp_process p = process(8096, 600), waste = process(40000, 600);
+	struct mthp_growth nothing = met(4000, 500), sparse = nothing, dense = nothing;
+	struct mthp_gaps gaps = { 0 };
+
+	grown(&sparse, 8096, 600);
+	grown(&dense, 8096, 5000);
+	mthp_show_gaps(&gaps, 0, 0, &nothing, &p);
+	CHECK(!gaps.of, "nobody is");
+	mthp_show_gaps(&gaps, 0, MTHP_SPARSE_HOLD, &sparse, &p);
+	CHECK(gaps.grew && gaps.of == 4096 && gaps.filled == 100, "%llu of %llu", gaps.filled, gaps.of);
+	mthp_show_gaps(&gaps, MTHP_SPARSE_HOLD, MTHP_SPARSE_HOLD - 1, &nothing, &waste);
+	CHECK(gaps.grew && gaps.of == 4096, "those of the other still count");
+	mthp_show_gaps(&gaps, MTHP_SPARSE_HOLD, 1, &dense, &waste);
+	CHECK(!gaps.grew && gaps.of == 40000 && gaps.filled == 600, "%llu of %llu", gaps.filled, gaps.of);
+	mthp_show_gaps(&gaps, 1, 1, &nothing, &waste);
+	CHECK(!gaps.grew && gaps.of == 40000, "as a whole");
+}
+
 static void what_could_not_be_written_is_not_of_the_heap(void)
 {
 	const struct mthp_tunables t = defaults();
@@ -715,6 +736,7 @@ static const struct test tests[] = {
 	TEST(what_is_swapped_keeps_its_place),
 	TEST(what_is_not_of_the_heap_is_no_growth_and_neither_is_its_end),
 	TEST(who_has_shown_nothing_does_not_end_what_others_have_shown),
+	TEST(gaps_are_of_the_process_that_shows_them),
 	TEST(what_could_not_be_written_is_not_of_the_heap),
 	TEST(fuller_growth_is_never_sparser),
 	TEST(a_cap_caps_every_order),

@@ -374,11 +374,10 @@ fn verdicts_are_taken_over() {
     let _swap = Swap::on();
     let file = OwnFile::new(
         "config.toml",
-        "policy = 'pressed'\n[policies.pressed]\nbase = 'default'\nmax-hold = 64\n\
-         min-memory = '0'\n",
+        "policy = 'pressed'\n[policies.pressed]\nbase = 'default'\nwindow = '10s'\nmin-memory = '0'\n",
     );
     for args in [
-        &["--set", "max-hold=64", "--min-memory", "0"][..],
+        &["--window", "10s", "--min-memory", "0"][..],
         &["--config", file.path()],
     ] {
         let args = [&KEEP, args].concat();
@@ -387,7 +386,7 @@ fn verdicts_are_taken_over() {
         group.set("memory.high", "16M");
         let mut worker = Worker::new(&group);
         worker.fill(64 * MIB);
-        // The verdict may end with the first calm window: it reads on, and stalls, until all is seen.
+        // The verdict may end with the next window: it reads on, and stalls, until all is seen.
         let reader = Busy::with(worker, Worker::read);
         // Not by the line of a decision: room may have narrowed as much before.
         eventually("it is pressed", || status_of(&group)["pressure"] == true);

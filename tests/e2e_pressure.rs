@@ -202,33 +202,6 @@ fn a_calm_window_brings_everything_back() {
     assert_eq!(worker.huge(), 8 * MIB);
 }
 
-/// Held by the clock of the windows: no call of the daemon, no wall time is judged.
-#[test]
-#[ignore = "needs the lab's VM"]
-fn pressure_that_comes_and_goes_is_held_longer_each_time() {
-    world();
-    let group = Group::new("wave");
-    let back_off = ["--set", "max-hold=64", "--window", "500ms"];
-    let ext = Ext::run(&group, &args(&[&PRESSURE_ONLY, &back_off]));
-    let mut waves = 0;
-    while status_of(&group)["hold_windows"].as_u64().unwrap() < 8 {
-        waves += 1;
-        assert!(waves <= 8, "each wave doubles it, or none does");
-        let worker = stall(&group);
-        eventually("it is high", || status_of(&group)["pressure"] == true);
-        let _worker = relieve(&group, worker);
-        eventually("it falls", || status_of(&group)["pressure"] == false);
-    }
-    // A wave may be two, where its worker got no turn for a while.
-    let lines = ext.during(Duration::from_millis(100));
-    let holds: Vec<u64> = lines
-        .iter()
-        .filter(|line| line["why"] == "pressure")
-        .map(|line| line["hold_windows"].as_u64().unwrap())
-        .collect();
-    assert!(holds.starts_with(&[1, 2, 4, 8]), "{lines:?}");
-}
-
 #[test]
 #[ignore = "needs the lab's VM"]
 fn a_new_cgroup_takes_its_parents_verdict() {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::ext::{Ext, SELDOM};
+use common::ext::{Ext, SELDOM, status_of};
 use common::worker::Worker;
 use common::{Group, MIB, count, sizes_on, world};
 
@@ -43,6 +43,12 @@ fn a_sparse_process_and_those_that_come_after_it_get_base_pages() {
     for (number, (_, resident)) in all.iter().enumerate() {
         assert_eq!(*resident, USED, "number {number}");
     }
+    // By what the region has, as of one of its samples.
+    let status = status_of(&group);
+    let reason = status["reasons"][0].as_str().unwrap_or_default();
+    let shown =
+        reason.starts_with("sparse: a process fills ") && reason.contains("that it grew by");
+    assert!(shown, "{status}");
 }
 
 #[test]

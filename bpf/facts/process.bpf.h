@@ -47,16 +47,19 @@ static __noinline void mthp_sample_process(struct mthp_process *process)
 }
 
 /*
- * For how many more samples is the cgroup sparse, whose process was sampled?  Of threads that are
- * sampled at once the last one's growth is kept.  A global function, which the verifier follows once.
+ * For how many more samples is the cgroup sparse, whose process was sampled, and by which gaps?  Of
+ * threads that are sampled at once the last one's growth is kept.  A global function, which the
+ * verifier follows once.
  */
-__noinline __u32 mthp_sparse_now(const struct mthp_process *process __arg_nonnull, __u32 before,
-				 const struct mthp_tunables *t __arg_nonnull)
+__noinline int mthp_sparse_now(const struct mthp_process *process __arg_nonnull,
+			       struct mthp_cgroup *state __arg_nonnull,
+			       const struct mthp_tunables *t __arg_nonnull)
 {
 	struct mthp_growth *growth, now;
+	__u32 before = state->sparse;
 
 	if (!process->mm)
-		return before;
+		return 0;
 	growth = bpf_map_lookup_elem(&mthp_growths, &process->pid);
 	if (growth && growth->mm == process->mm) {
 		now = *growth;
@@ -66,7 +69,9 @@ __noinline __u32 mthp_sparse_now(const struct mthp_process *process __arg_nonnul
 		mthp_meet(&now, process, t);
 		bpf_map_update_elem(&mthp_growths, &process->pid, &now, BPF_ANY);
 	}
-	return mthp_sparse_after(before, &now, process, t);
+	state->sparse = mthp_sparse_after(before, &now, process, t);
+	mthp_show_gaps(&state->gaps, before, state->sparse, &now, process);
+	return 0;
 }
 
 #endif /* MTHP_PROCESS_BPF_H */

@@ -26,9 +26,6 @@ WITHOUT: Mapping[str, Without] = {
         ("redis/set-high", "redis/bgsave-high", "redis/bgsave-max", "memcached/max", "hostpressure/redis",
          "hostpressure/node"),
     ),
-    "back-off": Without(
-        "no hysteresis, no hold", ("--set", "max-hold=1"), ("square/high", "redis/bgsave-high", "hostpressure/node")
-    ),
     "small": Without("no cgroup is small", ("--min-memory", "0"), ("mixed/host", "bloat/threads", "bloat/short")),
     "sparse": Without(
         "no process is sparse", ("--sparse-waste", "0"), ("bloat/sparse", "bloat/sparse-max", "underused/cache")
@@ -109,7 +106,6 @@ SWEEPS: Mapping[str, Sweep] = {
     ),
     "threshold": Sweep("100ms", ("20ms", "50ms", "200ms", "500ms"), ("redis/bgsave-high", "hostpressure/node")),
     "window": Sweep("1s", ("250ms", "4s"), ("square/high", "hostpressure/node")),
-    "max-hold": Sweep("64", ("1", "8", "512"), ("square/high",), measured=True),
     "some-stall": Sweep("0", ("1",), ("redis/bgsave-high", "hostpressure/node", "cpus/threads"), measured=True),
     "sample-every": Sweep(
         "16", ("1", "64", "256"), ("bloat/sparse", "hostpressure/redis", "roomy/files"), measured=True

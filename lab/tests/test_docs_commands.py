@@ -166,7 +166,7 @@ class CommandTest(unittest.TestCase):
         self.assertIn("policy-dir", self.known.subcommands["run"])
         self.assertIn("policy-dir", self.known.subcommands["policies"])
         self.assertNotIn("directory", self.known.subcommands["run"])
-        self.assertNotIn("max-hold", self.known.subcommands["run"])
+        self.assertNotIn("sample-every", self.known.subcommands["run"])
         self.assertNotIn("cap", self.known.subcommands["status"])
         self.assertLessEqual({"docs", "figures", "kernel-tree"}, self.known.lab)
 

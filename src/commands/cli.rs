@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn an_option_for_measuring_says_how_it_is_given() {
         for words in [
-            &["--max-hold", "8"][..],
-            &["--max-hold=8"],
+            &["--sample-every", "8"][..],
+            &["--sample-every=8"],
             &["--some-stall"],
         ] {
             let error = hinted(parsed(words).unwrap_err());

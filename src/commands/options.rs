@@ -152,7 +152,7 @@ mod tests {
             "{out}"
         );
         assert!(
-            out.contains("\n--set max-hold WINDOWS: 1 to 1024;"),
+            out.contains("\n--set sample-every REQUESTS: 1 to 4096;"),
             "{out}"
         );
     }

@@ -180,18 +180,6 @@ pub static OPTIONS: &[Opt] = &[
         field: Field::U32(|t| &mut t.bind_khugepaged),
     },
     Opt {
-        name: "max-hold",
-        value_name: "WINDOWS",
-        unit: Unit::Number,
-        range: Some(("1", "1024")),
-        default: "64",
-        help: "Most calm windows in a row before high pressure ends. It takes one at first, and \
-               twice as many each time pressure soon returns. 1: neither back-off nor hysteresis",
-        rules: &[Rule::Pressure],
-        measuring: true,
-        field: Field::U32(|t| &mut t.max_hold),
-    },
-    Opt {
         name: "sample-every",
         value_name: "REQUESTS",
         unit: Unit::PowerOfTwo,
@@ -409,8 +397,6 @@ mod tests {
             ("cap", "63"),
             ("bind", "swapin"),
             ("bind", "advised,"),
-            ("max-hold", "0"),
-            ("max-hold", "1025"),
             ("sample-every", "0"),
             ("sample-every", "24"),
             ("sample-every", "8192"),

@@ -20,12 +20,12 @@ impl Profiles {
     /// have the ids of the load before.
     pub fn new(first: &Tunables, after: u32) -> Self {
         let free = Tunables {
-            pad: after % (u32::MAX / PROFILES as u32) * PROFILES as u32,
+            last_id: after % (u32::MAX / PROFILES as u32) * PROFILES as u32,
             ..Tunables::default()
         };
         let mut slots = vec![free; PROFILES];
         slots[0] = Tunables {
-            id: next(free.pad, 0),
+            id: next(free.last_id, 0),
             ..*first
         };
         Profiles(slots)
@@ -76,7 +76,7 @@ impl Profiles {
             return Some(there.id);
         }
         let free = self.0.iter().position(|one| one.id == 0)?;
-        let id = next(self.0[free].pad, free);
+        let id = next(self.0[free].last_id, free);
         self.0[free] = Tunables { id, ..*wanted };
         Some(id)
     }
@@ -86,7 +86,7 @@ impl Profiles {
         for one in self.0.iter_mut().skip(1).filter(|one| one.id != 0) {
             if !ids.contains(&one.id) {
                 // Its generation stays, for who has the slot next.
-                one.pad = one.id;
+                one.last_id = one.id;
                 one.id = 0;
             }
         }

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((t.threshold_ns, t.window_ns), (100_000_000, 1_000_000_000));
         assert_eq!((t.min_memory, t.sparse_bytes), (8 << 20, 64 << 20));
         assert_eq!((t.limit_share, t.room_factor), (512, 1024));
-        assert_eq!((t.max_hold, t.sample_mask), (64, 15));
+        assert_eq!(t.sample_mask, 15);
         assert_eq!(t.count_nodes, 0);
         assert_eq!((t.count_machine, t.spare_cache, t.some_stall), (1, 1, 0));
         assert_eq!((t.bind, t.bind_khugepaged), (Bind(0), 1));
@@ -308,7 +308,7 @@ mod tests {
     fn policies_say_what_they_are_known_for() {
         let made = |name| tunables(&built_in(name), &Values::default(), &X86).unwrap();
         let reactive = made("reactive");
-        assert_eq!((reactive.min_memory, reactive.max_hold), (16 << 20, 1));
+        assert_eq!(reactive.min_memory, 16 << 20);
         assert_eq!(
             reactive.bind_khugepaged, 0,
             "khugepaged is free to collapse later"

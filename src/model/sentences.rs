@@ -21,16 +21,6 @@ pub fn what_fits_is_given(t: &Tunables) -> bool {
     t.takes_back != 0 && t.limit_share != 0 && seen
 }
 
-/// Stall within a window that is no longer calm, in nanoseconds: `mthp_calm_ns()` of `bpf/stall.h`;
-/// tests/change.rs compares.
-pub fn calm_below(t: &Tunables) -> u64 {
-    if t.max_hold > 1 {
-        t.threshold_ns / 2
-    } else {
-        t.threshold_ns
-    }
-}
-
 /// A rule in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
@@ -58,15 +48,10 @@ pub fn sentence(rule: Rule, t: &Tunables) -> Option<Sentence> {
     let (text, reworded): (String, &[&str]) = match rule {
         Rule::Pressure => (
             format!(
-                "base pages from {{threshold}} of {} stall in {{window}}; {}",
+                "base pages from {{threshold}} of {} stall in {{window}}, until a window has less",
                 stall(t),
-                if t.max_hold == 1 {
-                    "ends after one calm window"
-                } else {
-                    "ends after 1 to {max-hold} calm windows"
-                }
             ),
-            &["max-hold", "some-stall"],
+            &["some-stall"],
         ),
         Rule::Small => (
             match t.min_memory {

@@ -54,11 +54,6 @@ pub struct CgroupLine {
     /// As of the last scan; none before the first, and where pressure is not tracked.
     pub stall_ms: Option<u64>,
     elapsed_ms: Option<u64>,
-    /// Calm windows in a row that the pressure verdict needs to fall; 0: high was never,
-    /// or long ago.
-    hold_windows: u32,
-    /// Those it has had.
-    calm_windows: u32,
     /// anon+shmem, as far as a rule looks at it.
     pub memory_bytes: Option<u64>,
     /// What is left at `level`.
@@ -200,8 +195,6 @@ impl CgroupLine {
             pressure: false,
             stall_ms: None,
             elapsed_ms: None,
-            hold_windows: 0,
-            calm_windows: 0,
             memory_bytes: None,
             room_bytes: None,
             level: None,
@@ -285,10 +278,6 @@ impl CgroupLine {
             self.elapsed_ms = self.elapsed_ms.max(Some(now.elapsed_ns / 1_000_000));
         }
         self.cache_bytes = self.cache_bytes.max(now.cache_bytes);
-        if now.hold >= self.hold_windows {
-            self.hold_windows = now.hold;
-            self.calm_windows = now.calm;
-        }
         self.count(&verdict.explained, sizes);
     }
 

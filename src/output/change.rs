@@ -11,7 +11,7 @@ use crate::model::abi::{Bind, RESERVE, Record, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
 use crate::model::rule::Rule;
-use crate::model::sentences::{calm_below, stall, what_fits_is_given};
+use crate::model::sentences::{stall, what_fits_is_given};
 use crate::model::units::{show_duration, show_size, show_size_up};
 
 /// What ends it.
@@ -20,10 +20,12 @@ use crate::model::units::{show_duration, show_size, show_size_up};
 pub enum Until {
     /// The verdict of the cgroup above, which this one goes by.
     Above {},
-    /// Calm windows in a row.
+    /// A window with less stall.
     Calm {
-        /// So many more.
-        calm_windows: u32,
+        /// Its length, in ns.
+        window_ns: u64,
+        /// Less stall in it than this, in ns.
+        stall_ns: u64,
     },
     /// Growth.
     Memory {
@@ -86,7 +88,8 @@ pub fn until(rule: Rule, record: &Record, t: &Tunables, sizes: &Sizes) -> Until 
     match rule {
         Rule::Pressure if record.seen == 0 => Until::Above {},
         Rule::Pressure => Until::Calm {
-            calm_windows: record.hold.saturating_sub(record.calm).max(1),
+            window_ns: t.window_ns,
+            stall_ns: t.threshold_ns,
         },
         Rule::Small => Until::Memory {
             memory_bytes: t.min_memory,
@@ -172,12 +175,13 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
         Until::Above {} => {
             "Ends with the pressure of the cgroup above: this one's own is not seen.".to_owned()
         }
-        Until::Calm { calm_windows } => format!(
-            "Ends after {calm_windows} more calm window{} of {} in a row, each with less than {} \
-             of {} stall.",
-            if *calm_windows == 1 { "" } else { "s" },
-            show_duration(t.window_ns),
-            show_duration(calm_below(t)),
+        Until::Calm {
+            window_ns,
+            stall_ns,
+        } => format!(
+            "Ends after {} with less than {} of {} stall.",
+            show_duration(*window_ns),
+            show_duration(*stall_ns),
             stall(t)
         ),
         Until::Memory { memory_bytes } => format!(

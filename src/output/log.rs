@@ -168,8 +168,6 @@ pub struct Decision {
     orders: ByReason<u64>,
     stall_ms: u64,
     elapsed_ms: u64,
-    /// Calm windows that the pressure verdict needs to fall.
-    hold_windows: u32,
     memory_bytes: Option<u64>,
     /// What is left at `level`; null while large folios have their share everywhere.
     room_bytes: Option<u64>,
@@ -202,7 +200,6 @@ impl Line {
             orders: sizes.real(&orders),
             stall_ms: now.stall_ns / 1_000_000,
             elapsed_ms: now.elapsed_ns / 1_000_000,
-            hold_windows: now.hold,
             memory_bytes: (now.memory_known != 0).then_some(now.memory_bytes),
             room_bytes: (now.room_bytes != NO_LIMIT).then_some(now.room_bytes),
             level,

@@ -112,7 +112,7 @@ mod tests {
     fn each_rule_has_its_line() {
         assert_eq!(
             printed(&tunables()),
-            "  pressure:  base pages from 100ms of full stall in 1s; ends after 1 to 64 calm windows\n  \
+            "  pressure:  base pages from 100ms of full stall in 1s, until a window has less\n  \
              small:     base pages on fault and by khugepaged below 8M of anon+shmem\n  \
              sparse:    base pages on fault and by khugepaged for a process that fills less than a quarter \
              of what it grew by, or less than half of all that it spans if that wastes 64M\n  \
@@ -126,14 +126,13 @@ mod tests {
         let text = printed(&Tunables {
             min_memory: 0,
             sparse_bytes: 0,
-            max_hold: 1,
             some_stall: 1,
             cap: [4; 6],
             bind: Bind(3),
             ..tunables()
         });
         for part in [
-            "100ms of some stall in 1s; ends after one calm window\n",
+            "100ms of some stall in 1s, until a window has less\n",
             "small:     off\n",
             "sparse:    off\n",
             "cap:       at most 64K\n",

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::kernel::cgroup::Names;
-use crate::model::abi::{Bind, NO_LIMIT, Record, Tunables};
+use crate::model::abi::{Bind, Gaps, NO_LIMIT, Record, Tunables};
 use crate::model::caps::Caps;
 use crate::model::reason::{ByReason, Reason};
 use crate::model::rule::Rule;
@@ -105,9 +105,7 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size(record.memory_bytes),
             show_size(t.min_memory)
         ),
-        Rule::Sparse => "a process fills less than a quarter of what it grew by, or less than \
-                         half of all that it spans"
-            .to_owned(),
+        Rule::Sparse => sparse(&record.gaps, t),
         Rule::Room => format!(
             "{} left below {}, {}",
             show_size(record.room_bytes),
@@ -145,7 +143,7 @@ fn shares(record: &Record) -> String {
 }
 
 fn pressure(record: &Record, t: &Tunables) -> String {
-    let measured = match record.elapsed_ns {
+    match record.elapsed_ns {
         0 => "taken over from the cgroup above".to_owned(),
         elapsed => format!(
             "{} of {} stall in {} (threshold {} in {})",
@@ -155,12 +153,21 @@ fn pressure(record: &Record, t: &Tunables) -> String {
             show_duration(t.threshold_ns),
             show_duration(t.window_ns)
         ),
-    };
-    match (record.hold, record.calm) {
-        (0 | 1, _) => measured,
-        (hold, 0) => format!("{measured}, ends after {hold} calm windows"),
-        (hold, calm) => format!("{measured}, ends after {hold} calm windows, {calm} so far"),
     }
+}
+
+/// Of the process by which the cgroup was found to be sparse.
+fn sparse(gaps: &Gaps, t: &Tunables) -> String {
+    let bytes = |pages: u64| show_size(pages.saturating_mul(1 << t.page_shift));
+    let (least, of) = match gaps.grew {
+        0 => ("half", "that it spans"),
+        _ => ("a quarter", "that it grew by"),
+    };
+    format!(
+        "a process fills {} of the {} {of} (less than {least})",
+        bytes(gaps.filled),
+        bytes(gaps.of)
+    )
 }
 
 #[cfg(test)]
@@ -191,7 +198,11 @@ mod tests {
             room_bytes: 1 << 20,
             stall_ns: 230_000_000,
             elapsed_ns: 1_000_000_000,
-            hold: 4,
+            gaps: Gaps {
+                of: 10_240,
+                filled: 768,
+                grew: 1,
+            },
             ..Record::default()
         };
         for rule in Rule::ALL {
@@ -212,9 +223,9 @@ mod tests {
         assert_eq!(
             reasons(&record(), Some(&level()), &t),
             [
-                "pressure: 230ms of full stall in 1s (threshold 100ms in 1s), ends after 4 calm windows",
+                "pressure: 230ms of full stall in 1s (threshold 100ms in 1s)",
                 "small: 3M of anon+shmem (below 8M)",
-                "sparse: a process fills less than a quarter of what it grew by, or less than half of all that it spans",
+                "sparse: a process fills 3M of the 40M that it grew by (less than a quarter)",
                 "room: 1M left below memory.max 64M of /redis (63M in use), a folio may take 1/1024",
                 "cap: at most fault=64K,swapin=4K,khugepaged=4K",
             ]
@@ -222,25 +233,26 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_says_where_it_is_from_and_how_far_it_has_come() {
+    fn a_verdict_says_where_it_is_from() {
         let plain = Record {
             elapsed_ns: 0,
-            hold: 0,
             ..record()
         };
         let said = reasons(&plain, None, &tunables());
         assert_eq!(said[0], "pressure: taken over from the cgroup above");
         assert!(said[3].contains("below the nearest limit,"), "{said:?}");
-        let held = Record {
-            hold: 8,
-            calm: 3,
-            ..record()
+    }
+
+    #[test]
+    fn a_process_is_sparse_as_a_whole_as_well() {
+        let gaps = Gaps {
+            of: 51_200,
+            filled: 5_120,
+            grew: 0,
         };
-        let said = reasons(&held, None, &tunables());
-        assert!(
-            said[0].ends_with("ends after 8 calm windows, 3 so far"),
-            "{said:?}"
-        );
+        let said = reasons(&Record { gaps, ..record() }, None, &tunables());
+        let whole = "sparse: a process fills 20M of the 200M that it spans (less than half)";
+        assert_eq!(said[2], whole);
     }
 
     /// Reclaim asks by another K; what was applied is in the record.

@@ -131,8 +131,8 @@ mod tests {
             let (_, t) = run(&words).unwrap();
             assert_eq!((t.min_memory, t.sparse_bytes), (1 << 20, 16 << 20));
         }
-        let (_, set) = run(&["--set", "max-hold=8", "--set", "count-machine=0"]).unwrap();
-        assert_eq!((set.max_hold, set.count_machine), (8, 0));
+        let (_, set) = run(&["--set", "sample-every=8", "--set", "count-machine=0"]).unwrap();
+        assert_eq!((set.sample_mask, set.count_machine), (7, 0));
     }
 
     #[test]
@@ -173,9 +173,9 @@ mod tests {
             &["--policy", "none"],
             &["--policy", "/proc/none/a.toml"],
             &["--set", "window=1s"],
-            &["--set", "max-hold"],
-            &["--set", "max-hold=0"],
-            &["--max-hold", "8"],
+            &["--set", "sample-every"],
+            &["--set", "sample-every=0"],
+            &["--sample-every", "8"],
         ] {
             assert_eq!(run(bad).unwrap_err(), 2, "{bad:?}");
         }
@@ -200,8 +200,8 @@ mod tests {
             (&["--cap", "4K"], "obey cap:"),
             (&["--dry-run"], "obey dry-run:"),
             (
-                &["--set", "max-hold=1", "--window", "2s"],
-                "obey window, max-hold:",
+                &["--set", "sample-every=1", "--window", "2s"],
+                "obey window, sample-every:",
             ),
         ] {
             let said = refused(args).unwrap_err();
