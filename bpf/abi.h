@@ -139,7 +139,7 @@ struct mthp_decision {
 	__u32 room_factor;	/* K: a folio had to fit K times into the room; 0: nobody looked at it */
 };
 
-/* What showed that a process is sparse, in pages. */
+/* What showed that a process is sparse, in pages.  Of CPUs that sample at once they may be mixed. */
 struct mthp_gaps {
 	__u64 of;	/* what it grew by, or what it would have without gaps; 0: nobody was sparse */
 	__u64 filled;	/* of that */

@@ -82,6 +82,8 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 	r->cache_bytes = state ? state->cache_bytes : 0;
 	if (state)
 		r->gaps = state->gaps;
+	else
+		__builtin_memset(&r->gaps, 0, sizeof(r->gaps));
 	mthp_describe_level(r, cgrp, f->level, t);
 }
 

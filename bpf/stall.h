@@ -36,7 +36,8 @@ static __always_inline int mthp_product_ge(__u64 a, __u64 b, __u64 c, __u64 d)
  * High means threshold per window, normalised by the time that really passed,
  * which is taken as one window at least: a scan that a PSI event brings early
  * must not blow a short stall up.  Within a window the verdict can therefore
- * only rise; it falls when the window is over and had less.
+ * only rise; it falls when the window is over and had less, on the average of all of
+ * it if nobody looked in time.
  *
  * The first sample has no past to compare with (the total may be weeks old):
  * it sets the anchor and takes over @inherited, the verdict of the parent.
@@ -66,20 +67,22 @@ static __always_inline void mthp_stall_step(struct mthp_stall *s, __u64 now,
 	stall = total - s->anchor_stall_ns;
 	high = mthp_product_ge(stall, window, t->threshold_ns,
 			       elapsed > window ? elapsed : window);
+	/* Until its window is over a verdict goes by the judgement that made it rise. */
+	if (s->high && !high && elapsed < window)
+		return;
+	s->high = high;
 	s->stall_ns = stall;
 	s->elapsed_ns = elapsed;
-	if (elapsed < window) {
-		s->high |= high;
+	if (elapsed < window)
 		return;
-	}
-	s->high = high;
 	s->anchor_ns = now;
 	s->anchor_stall_ns = total;
 }
 
 /*
  * Nobody took samples of a cgroup that was calm, and it is known that it did not stall before
- * @until: stall is measured from there on, and not over all of that time.
+ * @until: stall is measured from there on, and not over all of that time.  A rest that is
+ * shorter than a window is a part of it.
  */
 static __always_inline void mthp_stall_rest(struct mthp_stall *s, __u64 until,
 					    const struct mthp_tunables *t)

@@ -107,7 +107,7 @@ impl Random {
         t.room_factor = 1 + self.any(20);
         t.min_memory = self.any(40);
         t.sparse_bytes = self.any(2) << 20;
-        t.threshold_ns = 1000 + self.below(t.window_ns - 999);
+        t.threshold_ns = 1000 * (1 + self.below(t.window_ns / 1000));
         for reason in Reason::ALL {
             let caps = [NO_CAP, 0, 4, 9, 62];
             t.cap[reason as usize] = caps[self.below(5) as usize];
@@ -375,14 +375,14 @@ fn a_verdict_falls_after_the_window_that_is_named() {
     let answers = decide(&cases);
     for (case, answer) in cases.iter_mut().zip(&answers) {
         let Until::Calm {
-            window_ns,
-            stall_ns,
+            window_us,
+            stall_below_us,
         } = until(Rule::Pressure, &answer.now, &case.t, &sizes)
         else {
             panic!("{:?}", case.t);
         };
-        assert_eq!(window_ns, case.t.window_ns);
-        case.stall_ns = stall_ns;
+        assert_eq!(window_us * 1000, case.t.window_ns);
+        case.stall_ns = stall_below_us * 1000;
     }
     assert!(decide(&cases).iter().all(|answer| answer.falls == 0));
     for case in &mut cases {

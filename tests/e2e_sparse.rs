@@ -47,7 +47,7 @@ fn a_sparse_process_and_those_that_come_after_it_get_base_pages() {
     let status = status_of(&group);
     let reason = status["reasons"][0].as_str().unwrap_or_default();
     let shown =
-        reason.starts_with("sparse: a process fills ") && reason.contains("that it grew by");
+        reason.starts_with("sparse: a process filled ") && reason.contains("that it grew by");
     assert!(shown, "{status}");
 }
 

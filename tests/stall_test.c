@@ -218,23 +218,56 @@ static void a_single_burst_is_left_after_one_window(void)
 	}
 }
 
-/* Whatever comes, and whenever it is looked at: it rises once in a window at most. */
-static void no_course_flips_it_within_a_window(void)
+/* Whatever comes, and whenever it is looked at: it falls at the end of a window only. */
+static void no_course_ends_it_within_a_window(void)
 {
+	unsigned int falls = 0;
+
 	for (int run = 0; run < 300; run++) {
 		struct course c;
 
 		begin(&c);
 		while (c.now < 2000 * SEC) {
+			__u64 anchor = c.s.anchor_ns;
 			__u32 before = c.s.high;
 
 			c.now += 1 + random_u64() % (SEC / 4);
 			c.total += random_u64() % 2 * random_u64() % (100 * MS);
 			mthp_stall_step(&c.s, c.now, c.total, 0, &c.t);
-			c.rises += !before && c.s.high;
+			if (!before || c.s.high)
+				continue;
+			falls++;
+			CHECK(c.s.anchor_ns != anchor, "it fell %llu ns after the window began", c.now - anchor);
 		}
-		CHECK(c.rises > 100, "%u rises", c.rises);
-		CHECK(c.rises <= c.now / SEC, "%u rises in %llu windows", c.rises, c.now / SEC);
+	}
+	CHECK(falls > 10000, "%u falls", falls);
+}
+
+/* What is said of a verdict is the judgement that it is from. */
+static void a_verdict_keeps_the_stall_that_it_is_from(void)
+{
+	struct course c;
+
+	begin(&c);
+	windows(&c, 1, 50);
+	mthp_stall_step(&c.s, c.now + 100 * MS, c.total, 0, &c.t);
+	CHECK(c.s.high && c.s.stall_ns == 500 * MS && c.s.elapsed_ns == SEC, "%llu", c.s.stall_ns);
+	mthp_stall_step(&c.s, c.now + 200 * MS, c.total + 150 * MS, 0, &c.t);
+	CHECK(c.s.high && c.s.stall_ns == 150 * MS && c.s.elapsed_ns == 200 * MS, "%llu", c.s.stall_ns);
+	mthp_stall_step(&c.s, c.now + SEC, c.total + 99 * MS, 0, &c.t);
+	CHECK(!c.s.high && c.s.stall_ns == 99 * MS, "%llu", c.s.stall_ns);
+}
+
+/* A scan that comes late has the average of all of that time. */
+static void a_late_scan_judges_the_average(void)
+{
+	for (unsigned int percent = 0; percent < 100; percent++) {
+		struct course c;
+
+		begin(&c);
+		windows(&c, 1, 50);
+		mthp_stall_step(&c.s, c.now + 5 * SEC, c.total + percent * 10 * MS, 0, &c.t);
+		CHECK((int)c.s.high == (percent >= 50), "a window of %u %% in five", percent);
 	}
 }
 
@@ -310,7 +343,9 @@ static const struct test tests[] = {
 	TEST(a_total_that_begins_anew_is_no_pressure),
 	TEST(extreme_samples_do_not_overflow),
 	TEST(a_single_burst_is_left_after_one_window),
-	TEST(no_course_flips_it_within_a_window),
+	TEST(no_course_ends_it_within_a_window),
+	TEST(a_verdict_keeps_the_stall_that_it_is_from),
+	TEST(a_late_scan_judges_the_average),
 	TEST(each_window_that_is_not_high_ends_it),
 	TEST(a_rest_is_as_if_it_had_been_sampled),
 	TEST(stall_is_no_rest),

@@ -39,9 +39,9 @@ pub fn storage() -> String {
     format!("cgroups-{:x}", abi::ABI.0)
 }
 
-/// Windows without a scan after which a policy with the rule pressure passes everything.  A daemon
-/// on a host in trouble is late by some, and just there the verdict should count; one that nobody
-/// has judged anew for longer does not.
+/// Windows without a scan after which a policy with the rule pressure passes everything.  What it
+/// passes then is `always`, perhaps on a host that stalls: so it is far more than such a host delays
+/// a daemon by, and less than people take to see that one is gone.
 const WINDOWS: u64 = 16;
 
 /// But no less than a restart takes, or it would make the gap that is not to be: a second of

@@ -22,10 +22,10 @@ pub enum Until {
     Above {},
     /// A window with less stall.
     Calm {
-        /// Its length, in ns.
-        window_ns: u64,
-        /// Less stall in it than this, in ns.
-        stall_ns: u64,
+        /// Its length, in microseconds.
+        window_us: u64,
+        /// Less stall in it than this, in microseconds.
+        stall_below_us: u64,
     },
     /// Growth.
     Memory {
@@ -88,8 +88,8 @@ pub fn until(rule: Rule, record: &Record, t: &Tunables, sizes: &Sizes) -> Until 
     match rule {
         Rule::Pressure if record.seen == 0 => Until::Above {},
         Rule::Pressure => Until::Calm {
-            window_ns: t.window_ns,
-            stall_ns: t.threshold_ns,
+            window_us: t.window_ns / 1000,
+            stall_below_us: t.threshold_ns / 1000,
         },
         Rule::Small => Until::Memory {
             memory_bytes: t.min_memory,
@@ -176,12 +176,12 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             "Ends with the pressure of the cgroup above: this one's own is not seen.".to_owned()
         }
         Until::Calm {
-            window_ns,
-            stall_ns,
+            window_us,
+            stall_below_us,
         } => format!(
             "Ends after {} with less than {} of {} stall.",
-            show_duration(*window_ns),
-            show_duration(*stall_ns),
+            show_duration(window_us * 1000),
+            show_duration(stall_below_us * 1000),
             stall(t)
         ),
         Until::Memory { memory_bytes } => format!(

@@ -156,18 +156,23 @@ fn pressure(record: &Record, t: &Tunables) -> String {
     }
 }
 
-/// Of the process by which the cgroup was found to be sparse.
+/// Of the process by which the cgroup was found to be sparse, which may have ended.
 fn sparse(gaps: &Gaps, t: &Tunables) -> String {
     let bytes = |pages: u64| show_size(pages.saturating_mul(1 << t.page_shift));
-    let (least, of) = match gaps.grew {
-        0 => ("half", "that it spans"),
-        _ => ("a quarter", "that it grew by"),
-    };
-    format!(
-        "a process fills {} of the {} {of} (less than {least})",
-        bytes(gaps.filled),
-        bytes(gaps.of)
-    )
+    let (filled, of) = (bytes(gaps.filled), bytes(gaps.of));
+    let less_than = |one_of: u64| gaps.filled.saturating_mul(one_of) < gaps.of;
+    match gaps.grew {
+        1 if less_than(4) => {
+            format!("a process filled {filled} of the {of} that it grew by (less than a quarter)")
+        }
+        0 if less_than(2) => format!(
+            "a process filled {filled} of the {of} that it spans (less than half, and {} or more \
+             are missing)",
+            show_size(t.sparse_bytes)
+        ),
+        // Two CPUs wrote at once.
+        _ => "a process filled little of what it grew by, or spans".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -225,7 +230,7 @@ mod tests {
             [
                 "pressure: 230ms of full stall in 1s (threshold 100ms in 1s)",
                 "small: 3M of anon+shmem (below 8M)",
-                "sparse: a process fills 3M of the 40M that it grew by (less than a quarter)",
+                "sparse: a process filled 3M of the 40M that it grew by (less than a quarter)",
                 "room: 1M left below memory.max 64M of /redis (63M in use), a folio may take 1/1024",
                 "cap: at most fault=64K,swapin=4K,khugepaged=4K",
             ]
@@ -251,8 +256,16 @@ mod tests {
             grew: 0,
         };
         let said = reasons(&Record { gaps, ..record() }, None, &tunables());
-        let whole = "sparse: a process fills 20M of the 200M that it spans (less than half)";
+        let whole = "sparse: a process filled 20M of the 200M that it spans (less than half, and 64M or more \
+                     are missing)";
         assert_eq!(said[2], whole);
+        let gaps = Gaps {
+            grew: 1,
+            of: 0,
+            ..gaps
+        };
+        let said = reasons(&Record { gaps, ..record() }, None, &tunables());
+        assert!(said[2].contains("little of"), "of two processes: {said:?}");
     }
 
     /// Reclaim asks by another K; what was applied is in the record.

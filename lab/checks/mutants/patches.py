@@ -74,7 +74,7 @@ RULES: dict[str, str] = {
     "one-composition": "a decision has the rule that binds, and reads the limits only where they can change it",
     "level-that-binds": "of all levels up to the machine the one that leaves the least is named",
     "baseline": "the first sample of a stall total is history",
-    "no-flapping": "a verdict of pressure falls at the end of a window, and not within one",
+    "falls-at-its-end": "a verdict of pressure falls at the end of a window, and not within one",
     "rest-is-calm": "stall after a rest that nobody sampled is measured from its end on",
     "empty-cgroup": "a cgroup without processes is not small",
     "whole-scan": "a scan visits every cgroup once, however many calls and lists it takes",

@@ -128,7 +128,6 @@ fn a_decision_as_json() {
     assert_eq!(value["orders"]["collapse"], 0x3fc);
     assert_eq!(value["memory_bytes"], 96 << 20);
     assert_eq!(value["suppressed"], 3);
-    assert_eq!(value.get("hold_windows"), None);
     let level = serde_json::json!({
         "cgroup": "/redis", "limit": "memory.max", "bytes": 64 << 20, "used_bytes": 63 << 20,
         "swapped_bytes": 0,
