@@ -60,7 +60,7 @@ _ONLY_IN_BENCH = {
     "bloat/sparse": "bloat/sparse-max",
     "tree/ancestor": "redis/set-max",
     "tree/neighbour": "hostpressure/redis",
-    "swap/zswap": "swap/off",
+    "swap/zswap": "swap/disk",
     "dense/x70": "dense/x95",
     "dense/x85": "dense/x95",
     "late/idle": "late/load",

@@ -106,8 +106,9 @@ def hardware(mode: Mode, memory_mib: int, cpus: int, nodes: int = 1) -> list[str
 
 def line(mode: Mode, cpus: int) -> str:
     """The kernel's command line; with panic=-1 a panic is a reboot."""
-    # A machine so busy that the guest misses its first ticks would be taken for one without a timer.
-    words = "console=ttyS0 panic=-1 oops=panic no_timer_check"
+    # A machine so busy that the guest misses its first ticks would be taken for one without a timer. null_blk makes a
+    # device at boot unless told not to.
+    words = "console=ttyS0 panic=-1 oops=panic no_timer_check null_blk.nr_devices=0"
     # Linux calibrates the APIC's timer in a loop of PAUSE, each of which ends a slice of emulation here: 4 s of the
     # host for 0.1 s of the guest. One processor has the HPET.
     return f"{words} nolapic_timer" if mode is Mode.ICOUNT and cpus == 1 else words

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Other swap than zram by itself: compressed in zswap before it is written, and none at all."""
+"""Other swap than zram by itself: compressed in zswap before it is written, on a disk, and none at all."""
 
 from dataclasses import replace
 
@@ -23,6 +23,18 @@ def _zswap(scale: Scale) -> Case:
         written,
     )
     return replace(case, writes=writes, slow=store.SLOW, more=(*case.more, *more), binds=(Bind(written, 1),))
+
+
+_WAIT_US = 200
+"""Of a read from an SSD that is busy."""
+
+
+def _disk(scale: Scale) -> Case:
+    size = store.SIZES[scale]
+    title = f"Redis, SET, memory.high = {size.limit_mib}M, swap on a disk that takes {_WAIT_US} us"
+    case = store.case("swap", "disk", title, size, {"memory.high": size.limit_mib * MIB})
+    machine = replace(size.machine, swap_wait_us=_WAIT_US)
+    return replace(case, machine=machine, slow=store.SLOW)
 
 
 _REFAULTS = Metric(
@@ -72,5 +84,5 @@ def _off(scale: Scale) -> Case:
 
 
 def cases(scale: Scale) -> list[Case]:
-    """Two."""
-    return [_zswap(scale), _off(scale)]
+    """Three."""
+    return [_zswap(scale), _disk(scale), _off(scale)]

@@ -2,14 +2,18 @@
 //! The guest's knobs and counters: files of /proc, /sys and of cgroups, and swap.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use nix::mount::{MsFlags, mount};
 
 use crate::failure::Failure;
 
 /// Where cgroup v2 is mounted.
 pub const CGROUP: &str = "/sys/fs/cgroup";
 const ZRAM: &str = "/sys/block/zram0";
+const CONFIGFS: &str = "/sys/kernel/config";
 
 /// Writes a setting.
 ///
@@ -78,22 +82,60 @@ pub fn command(program: &str, args: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// Switches swap on zram (lz4) of `bytes` on (none with 0), and pins vm.min_free_kbytes. To be called after THP was set:
-/// khugepaged, which starts with the first size, sets the latter as well.
+/// Switches swap of `bytes` on (none with 0), on zram or, where requests wait for `wait_us`, on a device like a disk;
+/// and pins vm.min_free_kbytes. To be called after THP was set: khugepaged, which starts with the first size, sets the
+/// latter as well.
 ///
 /// # Errors
-/// The kernel lacks zram, or does not take a value.
-pub fn swap(bytes: u64, min_free_kbytes: u64) -> Result<(), Failure> {
+/// The kernel lacks the device, or does not take a value.
+pub fn swap(bytes: u64, wait_us: u64, min_free_kbytes: u64) -> Result<(), Failure> {
     if bytes > 0 {
-        // One page at a time from zram: reading ahead would mix a second effect in.
-        write("/proc/sys/vm/page-cluster", "0")?;
-        write(format!("{ZRAM}/comp_algorithm"), "lz4")?;
-        write(format!("{ZRAM}/disksize"), &bytes.to_string())?;
+        let device = match wait_us {
+            0 => zram(bytes)?,
+            _ => disk(bytes, wait_us)?,
+        };
         for program in ["mkswap", "swapon"] {
-            command(program, &["/dev/zram0"])?;
+            command(program, &[device])?;
         }
     }
     write("/proc/sys/vm/min_free_kbytes", &min_free_kbytes.to_string())
+}
+
+fn zram(bytes: u64) -> Result<&'static str, Failure> {
+    // One page at a time from zram: reading ahead would mix a second effect in.
+    write("/proc/sys/vm/page-cluster", "0")?;
+    write(format!("{ZRAM}/comp_algorithm"), "lz4")?;
+    write(format!("{ZRAM}/disksize"), &bytes.to_string())?;
+    Ok("/dev/zram0")
+}
+
+/// Memory of the guest's that answers after a while, by the guest's own clock. The kernel reads ahead from it, as it does
+/// by default: a device that waits is read by several pages at once.
+fn disk(bytes: u64, wait_us: u64) -> Result<&'static str, Failure> {
+    let failed = |e: io::Error| Failure::new("make a disk of null_blk", e);
+    mount(
+        Some("configfs"),
+        CONFIGFS,
+        Some("configfs"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .map_err(|e| failed(e.into()))?;
+    let disk = format!("{CONFIGFS}/nullb/disk");
+    fs::create_dir(&disk).map_err(failed)?;
+    for (attribute, value) in [
+        ("size", bytes >> 20),
+        ("blocksize", 4096),
+        ("memory_backed", 1),
+        // Completes by a timer.
+        ("irqmode", 2),
+        ("completion_nsec", wait_us * 1000),
+        ("power", 1),
+    ] {
+        write(format!("{disk}/{attribute}"), &value.to_string())?;
+    }
+    // It has the name of its directory.
+    Ok("/dev/disk")
 }
 
 /// Release of the running kernel.

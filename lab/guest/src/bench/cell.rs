@@ -13,8 +13,10 @@ use lab_guest::failure::Failure;
 pub struct Cell {
     /// Files and what is written to them before anything starts: THP, its shrinker, the LRU flavour.
     pub writes: Vec<(String, String)>,
-    /// Size of the zram swap device in bytes.
+    /// Size of the swap device in bytes.
     pub swap_bytes: u64,
+    /// What each request to it waits for, as on a disk; 0: it is zram.
+    pub swap_wait_us: u64,
     /// Size of a file system (ext2 on zram, mounted at /mnt) in bytes; 0 for none.
     pub disk_bytes: u64,
     /// vm.min_free_kbytes, the same in every arm: switching THP on would raise it.

@@ -55,7 +55,7 @@ fn run(path: &str) -> Result<(), Failure> {
     for (file, value) in &cell.writes {
         knobs::write(file, value)?;
     }
-    knobs::swap(cell.swap_bytes, cell.min_free_kbytes)?;
+    knobs::swap(cell.swap_bytes, cell.swap_wait_us, cell.min_free_kbytes)?;
     if cell.disk_bytes > 0 {
         disk(cell.disk_bytes)?;
     }
