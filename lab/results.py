@@ -6,10 +6,11 @@
 """
 
 import json
+import math
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,6 +119,14 @@ def _read(path: str) -> str:
         return ""
 
 
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
 def write(
     name: str,
     environment: dict[str, Any],
@@ -125,7 +134,8 @@ def write(
     gates: Sequence[Gate],
     directory: Path = RESULTS,
 ) -> Path:
-    """Writes `directory`/`name`.json whole or not at all, and returns its path."""
+    """Writes `directory`/`name`.json whole or not at all, and returns its path. A ratio to nothing is null there: JSON
+    has no infinity."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
     body = {
@@ -136,6 +146,6 @@ def write(
         "gates": [asdict(one) for one in gates],
     }
     temporary = path.with_suffix(f".json.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(body, indent=2, allow_nan=False) + "\n")
+    temporary.write_text(json.dumps(_finite(body), indent=2, allow_nan=False) + "\n")
     temporary.replace(path)
     return path

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Reading TAP and libtest reports, honest and otherwise, and how suites and gates are judged."""
 
+import json
 import math
+import tempfile
 import unittest
+from pathlib import Path
 
 from lab import results, setup
 from lab.checks import libtest, tap
@@ -133,3 +136,13 @@ class Setup(unittest.TestCase):
         self.assertEqual(setup.parse_version("cargo 1.85.0 (abc 2025-01-01)"), (1, 85))
         self.assertEqual(setup.parse_version("1.96.0+dfsg1-1~deb12u2"), (1, 96))
         self.assertEqual(setup.parse_version(""), (0, 0))
+
+
+class Written(unittest.TestCase):
+    def test_a_ratio_to_nothing_is_null(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            endless = results.Gate("x", math.inf, ">= 1", True)
+            path = results.write("x", {}, {"a": (1.5, {"b": [math.inf, -math.inf]})}, [endless], Path(place))
+            body = json.loads(path.read_text())
+        self.assertEqual(body["metrics"], {"a": [1.5, {"b": [None, None]}]})
+        self.assertEqual((body["gates"][0]["value"], body["gates"][0]["ok"]), (None, True))
