@@ -19,7 +19,6 @@ from lab.vm import accel
 from lab.vm.verdict import Verdict
 
 _LOGS = BUILD / "log" / "bisect"
-_FRAGMENT = config.DIRECTORY / "small.config"
 
 # What a file's place says must be built; the first that fits counts.
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -71,6 +70,7 @@ class _Steps:
         self._base = self._worktree.base
         self._lock = lock
         self._fragments = [config.merge([path]) for path in config.fragments(series)[1:]]
+        self._wanted = config.merge([config.FRAGMENT, *config.small(series)])
         self.kernel = Kbuild(self._base.tree, base.directory / "objects-steps", lock)
 
     def go(self, patches: Sequence[Patch]) -> None:
@@ -87,7 +87,7 @@ class _Steps:
             for name, value in fragment.items()
             if f"config {name.removeprefix('CONFIG_')}\n" in there
         }
-        wanted = config.merge([config.FRAGMENT, _FRAGMENT]) | of_series
+        wanted = self._wanted | of_series
         self.kernel.configure(wanted, log)
         config.check(wanted, (self.kernel.objects / ".config").read_text())
         targets = ["bzImage"]

@@ -1,36 +1,48 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`make test-pud`: the kernel with 1 GiB pages for anonymous memory, and its selftest in a guest of two nodes."""
+"""The series pud, 1 GiB pages for anonymous memory: its selftest and its soak, in guests of two nodes."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from lab import proc, setup, vm
+from lab import proc, results, setup, vm
 from lab.checks import guest, tap
 from lab.checks.result import Status, Suite
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.kernel.build import Kernel
 from lab.paths import BUILD
-from lab.vm import Mode, accel
+from lab.results import Gate
+from lab.vm import Mode, Outcome, accel
 
 PROGRAM = "pud_thp_test"
-_MEMORY_MIB = 10240
+_SOAK = "pud_thp_soak"
+_MEMORY_MIB = 12288
 """Of a range of 1 GiB no page may be the kernel's, and those below 4 GiB, the first of a node's own and the last, where
-its `struct page`s are, have some. That leaves one on the first node and three on the second. Some 4 GiB are ever
-touched."""
-_TIMEOUT_S = 1500.0
+its `struct page`s are, have some. That leaves two on the first node and four on the second. Some 4 GiB are ever
+touched; the soak touches all."""
+_TIMEOUT_S = 3600.0
+_SOAK_MORE_S = 900.0
+"""What a guest with the soak takes beyond its minutes: boot, the last look at all pages, the sums."""
+_SLOW = (
+    "rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
+    "sysctl.kernel.hung_task_timeout_secs=300 sysctl.kernel.hung_task_panic=1"
+)
+"""A busy host starves an emulated CPU for longer than what the kernel takes for a stall by default. A task that waits
+for ever ends the guest rather than its time."""
 
 
-def build_program(kernel: Kernel) -> Path:
-    """Builds the selftest from the patched source; the other programs of its directory are left alone."""
+def build_program(kernel: Kernel, name: str = PROGRAM) -> Path:
+    """Builds a program of the selftest from the patched source; the others of its directory are left alone."""
     selftests = kernel.tree / "tools" / "testing" / "selftests"
-    source = selftests / "mm" / f"{PROGRAM}.c"
+    source = selftests / "mm" / f"{name}.c"
     if not source.exists():
         raise LabError(Exit.BUILD, f"the series has no selftest: {source} is missing")
-    out = BUILD / "selftests" / "pud" / PROGRAM
+    out = BUILD / "selftests" / "pud" / name
     out.parent.mkdir(parents=True, exist_ok=True)
     argv = ["gcc", "-Wall", "-Werror", "-O2", f"-I{selftests}", f"-I{kernel.tree}", "-o", str(out), str(source)]
-    proc.run([*argv, "-lpthread"], log=BUILD / "log" / "selftest-pud.log", what=f"building {PROGRAM}")
+    proc.run([*argv, "-lpthread"], log=BUILD / "log" / f"selftest-{name}.log", what=f"building {name}")
     return out
 
 
@@ -44,6 +56,7 @@ def job(kernel: Kernel, program: Path, mode: Mode, tests: Sequence[str] = ()) ->
         nodes=2,
         mode=mode,
         timeout_s=_TIMEOUT_S,
+        append=_SLOW,
         name="test-pud",
     )
 
@@ -66,3 +79,62 @@ def main(tests: Sequence[str] = ()) -> int:
     counts = ", ".join(f"{suite.count(status)} {status}" for status in Status)
     print(f"test-pud: {counts} in {suite.seconds:.0f} s; logs: {', '.join(map(str, suite.logs))}", flush=True)
     return Exit.TESTS if suite.count(Status.FAILED) or not suite.count(Status.PASSED) else Exit.OK
+
+
+def _tell(record: dict[str, Any]) -> None:
+    if record.get("type") in ("progress", "end"):
+        words = ("allocated", "fallbacks", "mappings split", "pages split", "splits failed", "children")
+        counts = ", ".join(f"{record[word]} {word}" for word in words if word in record)
+        print(f"soak: {record['seconds']:6.0f} s: {counts}", flush=True)
+
+
+def _gates(outcome: Outcome) -> list[Gate]:
+    """Each sum at the end is one, and so is the kernel's silence."""
+    found = [
+        results.gate(str(record["name"]), float(record["got"]), f"== {record['wanted']}")
+        for record in outcome.records
+        if record.get("type") == "sum"
+    ]
+    found.append(results.gate("sums taken", len(found), ">= 8"))
+    found.append(results.gate("exit code", -1 if outcome.exit_code is None else outcome.exit_code, "== 0"))
+    found.append(results.gate("complaints in the kernel log", len(outcome.splats), "== 0"))
+    found.append(results.gate("stalls in the kernel log", len(outcome.stalls), "== 0"))
+    return found
+
+
+def soak(minutes: float, seed: int | None) -> int:
+    """Random operations for `minutes` of guest time; writes build/results/soak-pud.json. 1 if a gate failed."""
+    if not 0.5 <= minutes <= 24 * 60:
+        raise LabError(Exit.USAGE, f"a soak takes at least half a minute and at most {24 * 60}, not {minutes:g}")
+    setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
+    kernel = build.ensure(variant=build.PUD)
+    mode, why = accel.of_image(kernel.image)
+    seed = int(time.time()) if seed is None else seed
+    print(f"soak: {minutes:g} minutes, SEED={seed}, {kernel.release}, {mode} ({why})", flush=True)
+    program = build_program(kernel, _SOAK)
+    words = f'exec "$0" -t {minutes * 60:g} -s {seed} -o "$LAB_RESULTS"'
+    outcome = vm.run(
+        vm.Job(
+            kernel=kernel.image,
+            argv=["/bin/sh", "-c", words, str(program)],
+            programs=[program],
+            memory_mib=_MEMORY_MIB,
+            nodes=2,
+            mode=mode,
+            timeout_s=minutes * 60 + _SOAK_MORE_S,
+            append=_SLOW,
+            name="soak-pud",
+        ),
+        _tell,
+    )
+    gates = _gates(outcome)
+    ends = [record for record in outcome.records if record.get("type") == "end"]
+    figures = {name: value for name, value in ends[-1].items() if name != "type"} if ends else {}
+    environment = results.environment(kernel.release, mode, minutes=minutes, seed=seed)
+    path = results.write("soak-pud", environment, figures, gates)
+    for gate in gates:
+        if not gate.ok:
+            print(f"soak: gate missed: {gate.name}: {gate.value}, not {gate.bound}")
+    good = all(gate.ok for gate in gates)
+    print(f"soak: {len(gates)} gates, {'all kept' if good else 'not all kept'}; results: {path}; log: {outcome.output}")
+    return Exit.OK if good else Exit.TESTS

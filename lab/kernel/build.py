@@ -61,13 +61,20 @@ DEBUG_MUTANT = Variant("kernel-debug-mutant", fragments=DEBUG.fragments, objects
 
 PUD = Variant(
     "kernel-pud-test",
-    fragments=("small.config", "pud-test.config"),
+    fragments=("small.config", "pud-small.config", "pud-test.config"),
     series=("pud",),
     objects="objects-pud-test",
     keep=2,
     mib=900,
 )
 """1 GiB pages for anonymous memory, on a small kernel that looks at its page tables."""
+
+
+def mutant(variant: Variant) -> Variant:
+    """`variant` with one patch more, built in the same trees, and one finished kernel kept."""
+    known = {DEFAULT.name: MUTANT, DEBUG.name: DEBUG_MUTANT}
+    return known.get(variant.name, replace(variant, name=f"{variant.name}-mutant", keep=1))
+
 
 PREEMPTION = {"full": "preempt.config", "rt": "rt.config"}
 """Other models of preemption than the usual one, which is lazy: name -> fragment."""

@@ -38,6 +38,12 @@ def fragments(series: Sequence[str]) -> list[Path]:
     return [FRAGMENT, *(SERIES_FRAGMENTS[name] for name in series if name in SERIES_FRAGMENTS)]
 
 
+def small(series: Sequence[str]) -> list[Path]:
+    """What to merge over those where a build is to be short: no more than these series and their tests need."""
+    names = ["small.config", *(["pud-small.config"] if tuple(series) == ("pud",) else [])]
+    return [DIRECTORY / name for name in names]
+
+
 def merge(paths: Sequence[Path]) -> dict[str, str]:
     """The values that the fragments ask for; a later one overrides an earlier one."""
     wanted: dict[str, str] = {}
