@@ -71,7 +71,7 @@ soak-module: ## the module with everything at once on two processors of the stoc
 mutants-module: ## break each rule of the module once; a named test of the contract must notice (MUTANT=leaf-first KERNEL=6.12)
 	@$(LAB) test-module $(if $(KERNEL),--kernel '$(KERNEL)') --mutants $(MUTANT)
 
-test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 10 GiB (TEST=fork_cow: only that one)
+test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 12 GiB (TEST=fork_cow: only that one)
 	@$(LAB) test-pud $(TEST)
 
 test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
@@ -107,7 +107,7 @@ bench-tlb: ## page-table walks, faults, coverage and memory of your own program 
 bench-khugepaged: ## khugepaged's scan, here and on a stock kernel from before it was improved
 	@$(LAB) bench-khugepaged
 
-soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=... PREEMPT=full)
+soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=... PREEMPT=full SERIES=pud)
 	@$(LAB) soak
 
 debug-mutants: ## put use-after-frees and a leak into the kernel for debugging: is each of them seen?
@@ -172,7 +172,7 @@ config-matrix: ## compile what the series touches with options off, for arm64 an
 bisect: ## build and boot the series patch by patch (QUICK=1: only compile what it touches; PATCH=3)
 	@$(LAB) bisect $(PATCH)
 
-mutants: ## break each rule of the contract once; a named test must notice (MUTANT=leaf-only: only that one)
+mutants: ## break each rule of the contract once; a named test must notice (MUTANT=leaf-only: only that one; SERIES=pud)
 	@$(LAB) mutants $(MUTANT)
 
 sparse: ## run sparse over what the series touches, against the same without the series

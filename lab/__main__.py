@@ -95,9 +95,12 @@ def _bisect(args: argparse.Namespace) -> int:
 def _mutants(args: argparse.Namespace) -> int:
     from lab import setup
     from lab.checks.mutants import run
+    from lab.kernel import series
 
-    setup.ensure(setup.Need.ALL)
-    return run.run(args.mutant)
+    names = series.names(args.series)
+    here = setup.Need.KERNEL | setup.Need.PROGRAM | setup.Need.VM
+    setup.ensure(setup.Need.ALL if names == series.DEFAULT else here)
+    return run.run(args.mutant, names)
 
 
 def _sparse(_: argparse.Namespace) -> int:
@@ -287,8 +290,15 @@ def _vm(args: argparse.Namespace) -> int:
 
 
 def _soak(args: argparse.Namespace) -> int:
-    from lab.checks import soak
+    from lab.checks import pud, soak
+    from lab.kernel import series
 
+    names = series.names(args.series)
+    if names == ("pud",):
+        if args.preempt:
+            raise LabError(Exit.USAGE, "the soak of the series pud has one model of preemption, the usual one")
+        return pud.soak(args.minutes, args.seed)
+    series.default(names, "the soak")
     return soak.main(args.minutes, args.seed, args.preempt)
 
 
@@ -368,6 +378,7 @@ def _parser() -> argparse.ArgumentParser:
     series(bisect)
     bisect.add_argument("patch", nargs="*", type=int, help="only these numbers of the series")
     mutants = add("mutants", _mutants, "break each rule of the contract once; a named test must notice")
+    series(mutants)
     mutants.add_argument("mutant", nargs="*", help="only these")
     add("sparse", _sparse, "run sparse over what the series touches")
     add("build", _build, "build the mthp_ext binary")
@@ -408,6 +419,7 @@ def _parser() -> argparse.ArgumentParser:
     also(soak, "--minutes", "MINUTES", "of guest time", float, 30.0)
     also(soak, "--seed", "SEED", "start of the random numbers; without: the time", int)
     preempt(soak)
+    series(soak)
     mutants = add("debug-mutants", _debug_mutants, "break the kernel for debugging, and see whether it notices")
     mutants.add_argument("name", nargs="*", help="only these (default: all of kernel/mutants/debug/)")
     one = add("vm", _vm, "run a command in a guest")

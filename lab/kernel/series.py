@@ -57,6 +57,12 @@ def one(series: Sequence[str]) -> Path:
     return ROOT / series[0]
 
 
+def default(series: Sequence[str], what: str) -> None:
+    """LabError if `what` is to be for others than the default series, which is all that it can do."""
+    if tuple(series) != DEFAULT:
+        raise LabError(Exit.USAGE, f"{what} is for SERIES={' '.join(DEFAULT)}, not for {' '.join(series)}")
+
+
 def load_all(series: Sequence[str]) -> list[Patch]:
     """The patches of these series, one after the other."""
     return [patch for name in series for patch in load(ROOT / name)]

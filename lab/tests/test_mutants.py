@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.checks import bpftests, matrix
 from lab.checks.guest import SELFTEST_BOOTS
 from lab.checks.mutants.judge import Fate, Seen, fate, sound
-from lab.checks.mutants.patches import BUGS, OPEN, RULES, Catch, How, Mutant, load, parse
+from lab.checks.mutants.patches import BUGS, OPEN, PUD_RULES, RULES, Catch, How, Mutant, load, parse, rules_of
 from lab.checks.result import Status
 from lab.errors import LabError
 from lab.kernel import series
@@ -20,6 +20,7 @@ from lab.paths import REPO, cache
 
 _HEAD = b"SPDX-License-Identifier: GPL-2.0-only\nRule: bounds B4\nBreaks: it\nCaught-by: mthp_psi mthp.stall_totals\n"
 _DIFF = b"\n--- a/mm/one.c\n+++ b/mm/one.c\n@@ -1 +1 @@\n-a\n+b\n"
+_PUD = ("pud",)
 _TEST_F = re.compile(r"^\+?TEST_F(?:_TIMEOUT|_SIGNAL)?\((\w+), (\w+)", re.MULTILINE)
 
 
@@ -36,6 +37,12 @@ def _selftests() -> set[str]:
             elif match := _TEST_F.match(line):
                 found.add(f"{program} {match[1]}.{match[2]}")
     return found
+
+
+def _pud_tests() -> set[str]:
+    """The same of the series pud, which has a macro for all tests of its fixture."""
+    text = "".join(patch.content.decode(errors="replace") for patch in series.load_all(_PUD))
+    return {f"pud_thp_test pud_thp.{name}" for name in re.findall(r"^\+PUD_TEST\((\w+)\)", text, re.MULTILINE)}
 
 
 def _program_tests() -> set[str]:
@@ -86,6 +93,27 @@ class Headers(unittest.TestCase):
                 parse("one.patch", (_HEAD + _DIFF).replace(old, new), True)
 
 
+class CompletePud(unittest.TestCase):
+    def test_named_tests_exist(self) -> None:
+        tests = _pud_tests()
+        for mutant in load(_PUD):
+            self.assertTrue(mutant.kernel)
+            self.assertEqual(mutant.series, _PUD)
+            for catch in mutant.catches:
+                self.assertIn(f"{catch.program} {catch.test}", tests, mutant.name)
+
+    def test_every_rule_has_a_mutant(self) -> None:
+        self.assertEqual({rule for mutant in load(_PUD) for rule in mutant.rules}, set(PUD_RULES))
+
+    def test_every_mutant_is_in_the_documentation(self) -> None:
+        text = (REPO / "docs" / "internals" / "pud.md").read_text()
+        self.assertEqual([mutant.name for mutant in load(_PUD) if f"| `{mutant.name}` |" not in text], [])
+
+    def test_both_series_have_none(self) -> None:
+        with self.assertRaises(LabError):
+            rules_of(("mthp", "pud"))
+
+
 class Complete(unittest.TestCase):
     def test_named_tests_exist(self) -> None:
         selftests, host = _selftests(), _program_tests()
@@ -121,15 +149,21 @@ class Applies(unittest.TestCase):
         self._all_apply([mutant for mutant in load() if not mutant.kernel], lambda path: REPO / path)
 
     def test_to_the_series(self) -> None:
+        self._all_apply_to(series.DEFAULT)
+
+    def test_to_the_series_pud(self) -> None:
+        self._all_apply_to(_PUD)
+
+    def _all_apply_to(self, names: tuple[str, ...]) -> None:
         trees = sorted((cache() / "source").glob("*/linux"))
         if not trees:
             self.skipTest("no kernel source in the cache: `make kernel` fetches it")
         base = Base(trees[-1].parent.name, trees[-1].parent)
         with tempfile.TemporaryDirectory() as name:
             pristine = Worktree(base).pristine
-            touched = series.compose(series.load(), pristine, Path(name), base.version)
+            touched = series.compose(series.load_all(names), pristine, Path(name), base.version)
             self._all_apply(
-                [mutant for mutant in load() if mutant.kernel],
+                [mutant for mutant in load(names) if mutant.kernel],
                 lambda path: Path(name) / path if path in touched else pristine(path),
             )
 

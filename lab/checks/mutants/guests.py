@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lab import proc, vm
-from lab.checks import bpftests, guest, soak, tap
+from lab.checks import bpftests, guest, pud, soak, tap
 from lab.checks.guest import SelftestBoot, Selftests
 from lab.checks.mutants.judge import Seen
 from lab.checks.mutants.patches import Catch, How, Mutant
 from lab.kernel import build, source
-from lab.kernel.build import Kernel
-from lab.kernel.series import load
+from lab.kernel.build import Kernel, Variant
+from lab.kernel.series import DEFAULT, load_all
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.vm import Mode, Verdict
@@ -22,15 +22,26 @@ _TIMEOUT_S = {False: 300.0, True: 900.0}
 """Wall-clock seconds for a guest, without and with the debugging options."""
 
 
+def usual(series: tuple[str, ...], debug: bool) -> Variant:
+    """The kernel without a mutant."""
+    if series == DEFAULT:
+        return build.DEBUG if debug else build.DEFAULT
+    return build.PUD
+
+
 def build_mutant(mutant: Mutant) -> Kernel:
     """The kernel with the mutant; LabError where it does not build."""
-    return build.ensure(variant=build.DEBUG_MUTANT if mutant.debug else build.MUTANT, extra=[mutant.patch])
+    variant = build.mutant(usual(mutant.series, mutant.debug))
+    return build.ensure(variant=variant, extra=[mutant.patch])
 
 
-def restore() -> None:
+def restore(series: tuple[str, ...]) -> None:
     """Takes the mutants out of the source tree again."""
     with locked("kernel"):
-        Worktree(source.get()).set(load())
+        worktree = Worktree(source.get())
+        if series != DEFAULT:
+            worktree = worktree.beside("-".join(series))
+        worktree.set(load_all(series))
 
 
 def _programs(catches: Iterable[Catch]) -> dict[str, list[str]]:
@@ -41,6 +52,19 @@ def _programs(catches: Iterable[Catch]) -> dict[str, list[str]]:
         if catch.how is not How.BUILD and name not in found.setdefault(catch.program, []):
             found[catch.program].append(name)
     return found
+
+
+def run_pud(kernel: Kernel, catches: Iterable[Catch], mode: Mode) -> list[Seen]:
+    """The same for the series pud, which has one program."""
+    tests = _programs(catches)[pud.PROGRAM]
+    job = pud.job(kernel, pud.build_program(kernel), mode, tests)
+    # Some mutants wait for themselves.
+    append = f"{job.append} sysctl.kernel.hung_task_timeout_secs=60"
+    outcome = vm.run(replace(job, append=append, name="mutant-pud"))
+    suite = guest.judge(pud.PROGRAM, outcome, tap.parse)
+    splats = len(outcome.splats) + (outcome.verdict is Verdict.PANIC)
+    ended = outcome.verdict in (Verdict.PASSED, Verdict.FAILED)
+    return [Seen(pud.PROGRAM, {test.name: test.status for test in suite.tests}, splats, ended)]
 
 
 def run(kernel: Kernel, selftests: Selftests, catches: Iterable[Catch], mode: Mode, debug: bool) -> list[Seen]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lab.errors import Exit, LabError
-from lab.kernel.series import Patch
+from lab.kernel.series import DEFAULT, Patch
 from lab.paths import KERNEL_DIR, REPO
 
 KERNEL_MUTANTS = KERNEL_DIR / "mutants"
@@ -88,6 +88,20 @@ RULES: dict[str, str] = {
 }
 """The rules of the contract that the kernel or the program keeps."""
 
+PUD_RULES: dict[str, str] = {
+    "leaf-is-no-table": "who looks for a table in a PUD does not take a leaf for one",
+    "undone-as-it-was": "where a folio could not be split, each of its pages is mapped again where it was",
+    "deposit-moves": "the tables in reserve hang on the PUD table that has the leaf",
+    "rmap-balanced": "what is mapped is counted once, and not any more when it is unmapped",
+    "folio-split-unlocked": "no folio is split where its anon_vma is locked",
+    "never-swapped-whole": "no folio of 1 GiB is put into the swap cache",
+    "copied-on-write": "a page that somebody else has, too, is not written",
+    "tables-or-pages": "where the tables that a child needs for a leaf cannot be had, it gets pages",
+    "asked-again": "a fault that found no memory is the last one to look for it for a while",
+    "hints-pass-by": "NUMA balancing does not split what it cannot move",
+}
+"""Those of the series pud."""
+
 BUGS: dict[str, str] = {
     "B1": "attaching above a policy broke the hierarchy",
     "B2": "new cgroups bypassed the policy of their parent",
@@ -149,6 +163,8 @@ class Mutant:
     debug: bool
     kernel: bool
     """A patch of the kernel; else of this repository."""
+    series: tuple[str, ...] = DEFAULT
+    """What the kernel has besides."""
 
     @property
     def name(self) -> str:
@@ -156,8 +172,18 @@ class Mutant:
         return self.patch.name.removesuffix(".patch")
 
 
-def parse(name: str, content: bytes, kernel: bool) -> Mutant:
+def rules_of(series: tuple[str, ...]) -> dict[str, str]:
+    """The rules that mutants of these series break; LabError if there are none."""
+    known: dict[tuple[str, ...], dict[str, str]] = {DEFAULT: RULES, ("pud",): PUD_RULES}
+    found = known.get(series)
+    if found is None:
+        raise LabError(Exit.USAGE, f"there are no mutants for {' '.join(series)}; name one series")
+    return found
+
+
+def parse(name: str, content: bytes, kernel: bool, series: tuple[str, ...] = DEFAULT) -> Mutant:
     """A mutant from its file; LabError with the line that is wrong."""
+    known = rules_of(series)
 
     def wrong(what: str) -> LabError:
         return LabError(Exit.PATCH, f"mutant {name}: {what}; the header's form is in lab/checks/mutants/patches.py")
@@ -178,20 +204,23 @@ def parse(name: str, content: bytes, kernel: bool) -> Mutant:
         if field != "Caught-by" and len(values) != 1:
             raise wrong(f"its header has more than one {field}")
     rules = tuple(fields["Rule"][0].split())
-    if unknown := [rule for rule in rules if rule not in RULES and rule not in BUGS]:
+    if unknown := [rule for rule in rules if rule not in known and rule not in BUGS]:
         raise wrong(f"there is no rule {unknown[0]!r}")
-    if rules[0] not in RULES:
+    if rules[0] not in known:
         raise wrong(f"the first rule must be one of the contract, not {rules[0]!r}")
     kernels = fields.get("Kernel", [])
     if any(value not in _KERNELS for value in kernels):
         raise wrong(f"there is no kernel {kernels[0]!r}")
+    if kernels and series != DEFAULT:
+        raise wrong("there is no kernel for debugging with this series")
     catches = tuple(_catch(value) for value in fields["Caught-by"])
     if None in catches:
         raise wrong("Caught-by is neither a program and a test nor config-matrix and a case")
     patch = Patch(name, content)
     if not patch.files():
         raise wrong("it changes no file")
-    return Mutant(patch, rules, fields["Breaks"][0], tuple(one for one in catches if one), bool(kernels), kernel)
+    of_all = tuple(one for one in catches if one)
+    return Mutant(patch, rules, fields["Breaks"][0], of_all, bool(kernels), kernel, series)
 
 
 def _catch(value: str) -> Catch | None:
@@ -205,11 +234,16 @@ def _catch(value: str) -> Catch | None:
     return None
 
 
-def load() -> list[Mutant]:
-    """All mutants: of the kernel in an order in which neighbours rebuild the same files, then of the program."""
+def load(series: tuple[str, ...] = DEFAULT) -> list[Mutant]:
+    """All mutants of these series: of the kernel in an order in which neighbours rebuild the same files, then of the
+    program, which belongs to the default ones."""
+    rules_of(series)
+    places = [(KERNEL_MUTANTS, True), (PROGRAM_MUTANTS, False)]
+    if series != DEFAULT:
+        places = [(KERNEL_MUTANTS / series[0], True)]
     found = [
-        parse(path.name, path.read_bytes(), kernel)
-        for directory, kernel in ((KERNEL_MUTANTS, True), (PROGRAM_MUTANTS, False))
+        parse(path.name, path.read_bytes(), kernel, series)
+        for directory, kernel in places
         for path in sorted(directory.glob("*.patch"))
     ]
     names = [mutant.name for mutant in found]
@@ -228,9 +262,9 @@ def load() -> list[Mutant]:
     )
 
 
-def select(names: list[str]) -> list[Mutant]:
+def select(names: list[str], series: tuple[str, ...] = DEFAULT) -> list[Mutant]:
     """The mutants of these names; all when there are none."""
-    mutants = load()
+    mutants = load(series)
     unknown = sorted(set(names) - {mutant.name for mutant in mutants})
     if unknown:
         known = ", ".join(mutant.name for mutant in mutants)

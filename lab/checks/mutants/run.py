@@ -2,7 +2,7 @@
 """Builds each mutant, runs the tests it names, and says whether they noticed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from lab import results
@@ -15,6 +15,7 @@ from lab.checks.result import Status
 from lab.errors import Exit, LabError
 from lab.kernel import build
 from lab.kernel.build import Kernel
+from lab.kernel.series import DEFAULT
 from lab.vm import Mode, accel
 
 
@@ -36,20 +37,29 @@ class _Usual:
 
     kernel: Kernel
     mode: Mode
-    selftests: Selftests
+    selftests: Selftests | None
+    """None for the series pud, which builds its only program with each kernel."""
+    debug: bool
+
+    def run(self, kernel: Kernel, catches: Iterable[Catch]) -> list[Seen]:
+        """Runs the tests of `catches` on `kernel`, the usual one or one with a mutant."""
+        if self.selftests is None:
+            return guests.run_pud(kernel, catches, self.mode)
+        return guests.run(kernel, self.selftests, catches, self.mode, self.debug)
 
 
-def _prepare(debug: bool) -> _Usual:
-    kernel = build.ensure(variant=build.DEBUG if debug else build.DEFAULT)
-    return _Usual(kernel, accel.of(kernel)[0], guest.build_selftests(kernel))
+def _prepare(series: tuple[str, ...], debug: bool) -> _Usual:
+    kernel = build.ensure(variant=guests.usual(series, debug))
+    selftests = guest.build_selftests(kernel) if series == DEFAULT else None
+    return _Usual(kernel, accel.of(kernel)[0], selftests, debug)
 
 
 def _usual(rows: list[Row], debug: bool) -> _Usual:
     """Runs the named tests on the kernel without mutants; rows whose tests do not pass there are done."""
-    usual = _prepare(debug)
+    usual = _prepare(rows[0].mutant.series, debug)
     catches = [catch for row in rows for catch in row.mutant.catches if catch.how is not How.BUILD]
     print(f"mutants: {len(set(catches))} named tests without a mutant", flush=True)
-    _strike(rows, guests.run(usual.kernel, usual.selftests, catches, usual.mode, debug))
+    _strike(rows, usual.run(usual.kernel, catches))
     return usual
 
 
@@ -98,9 +108,8 @@ def _kernel_rows(rows: list[Row]) -> None:
             for row in in_guests:
                 if not row.why:
 
-                    def run(mutant: Mutant, usual: _Usual = usual, debug: bool = debug) -> list[Seen]:
-                        kernel = guests.build_mutant(mutant)
-                        return guests.run(kernel, usual.selftests, mutant.catches, usual.mode, debug)
+                    def run(mutant: Mutant, usual: _Usual = usual) -> list[Seen]:
+                        return usual.run(guests.build_mutant(mutant), mutant.catches)
 
                     _measure(row, run)
                 _show(row)
@@ -135,7 +144,7 @@ def _show(row: Row) -> None:
         print(f"{'':26} {row.why}", flush=True)
 
 
-def _write(rows: list[Row], some: bool) -> bool:
+def _write(rows: list[Row], some: bool, series: tuple[str, ...]) -> bool:
     metrics = {
         row.mutant.name: {
             "rules": list(row.mutant.rules),
@@ -150,15 +159,16 @@ def _write(rows: list[Row], some: bool) -> bool:
     }
     gates = [results.Gate(row.mutant.name, str(row.fate), "caught", row.fate is Fate.CAUGHT) for row in rows]
     environment = results.environment(None, "as fast as it goes")
-    path = results.write("mutants-some" if some else "mutants", environment, {"mutants": metrics}, gates)
+    name = "mutants" if series == DEFAULT else f"mutants-{'-'.join(series)}"
+    path = results.write(name + "-some" * some, environment, {"mutants": metrics}, gates)
     counts = ", ".join(f"{number} {kind}" for kind in Fate if (number := sum(row.fate is kind for row in rows)))
     print(f"mutants: {counts}; results: {path}")
     return bool(rows) and all(row.fate is Fate.CAUGHT for row in rows)
 
 
-def run(names: list[str]) -> int:
+def run(names: list[str], series: tuple[str, ...] = DEFAULT) -> int:
     """Runs the mutants of these names, all without names; 1 unless every one is caught by the tests it names."""
-    rows = [Row(mutant) for mutant in select(names)]
+    rows = [Row(mutant) for mutant in select(names, series)]
     kernel = any(row.mutant.kernel for row in rows)
     try:
         _program_rows(rows)
@@ -166,5 +176,5 @@ def run(names: list[str]) -> int:
     finally:
         # Also when interrupted: the next `make kernel` must not meet a mutant.
         if kernel:
-            guests.restore()
-    return Exit.OK if _write(rows, bool(names)) else Exit.TESTS
+            guests.restore(series)
+    return Exit.OK if _write(rows, bool(names), series) else Exit.TESTS
