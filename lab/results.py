@@ -134,8 +134,8 @@ def write(
     gates: Sequence[Gate],
     directory: Path = RESULTS,
 ) -> Path:
-    """Writes `directory`/`name`.json whole or not at all, and returns its path. A ratio to nothing is null there: JSON
-    has no infinity."""
+    """Writes `directory`/`name`.json whole or not at all, and returns its path. A ratio to nothing and the time of
+    a run that was killed are null there: JSON has no infinity."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
     body = {

@@ -46,7 +46,7 @@ class Machine:
     memory_mib: int
     swap_mib: int
     swap_wait_us: int = 0
-    """What a page from the swap device waits for, as on a disk; 0: zram, which never waits."""
+    """What each request to the swap device waits for, as on a disk; 0: zram, which never waits."""
     disk_mib: int = 0
     """A file system in memory that no cgroup pays for, at /mnt."""
     min_free_kbytes: int = 2048

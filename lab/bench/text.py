@@ -16,7 +16,7 @@ _NO_PRICE = "the time of a TLB miss: walks are counted in rows of their own, and
 _NOT_MODELLED = (
     "caches and memory bandwidth: zeroing or copying 2 MiB costs its instructions and nothing else",
     "a second processor: no lock is contended, reclaim by kswapd takes the time of everybody",
-    "a swap device: zram compresses with the guest's own instructions, and nothing waits for a disk",
+    "a swap device, but in swap/disk: zram compresses with the guest's own instructions, and nothing waits for a disk",
 )
 """What emulation leaves out, for readers."""
 _SMOKE = "Scale smoke: does it work at all. These figures mean nothing."

@@ -24,7 +24,7 @@ WITHOUT: Mapping[str, Without] = {
     "pressure": Without(
         "stall never counts", ("--threshold", "1s"),
         ("redis/set-high", "redis/bgsave-high", "redis/bgsave-max", "memcached/max", "hostpressure/redis",
-         "hostpressure/node"),
+         "hostpressure/node", "tree/follows"),
     ),
     "small": Without("no cgroup is small", ("--min-memory", "0"), ("mixed/host", "bloat/threads", "bloat/short")),
     "sparse": Without(
@@ -33,7 +33,7 @@ WITHOUT: Mapping[str, Without] = {
     "room": Without(
         "large folios until the limit; the machine is none, either",
         ("--limit-share", "100", "--room-factor", "1"),
-        ("redis/set-high", "redis/set-max", "mixed/host"),
+        ("redis/set-high", "redis/set-max", "mixed/host", "tree/follows"),
     ),
     "share": Without(
         "K alone; the machine is no limit",

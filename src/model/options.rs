@@ -3,7 +3,8 @@
 //!
 //! Each row is all that is known of an option: the command line, the keys of policy files,
 //! `status`, JSON, docs/options.md and shell completion are made of it.  To add one, add a
-//! field to `struct mthp_tunables` and a row here.
+//! field to `struct mthp_tunables` and a row here; tests ask for the layout's new number and for
+//! docs/options.md.
 
 use super::abi::{Bind, Tunables};
 use super::caps::Caps;
