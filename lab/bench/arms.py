@@ -116,6 +116,15 @@ ARMS = (
         cases=_SPLITS,
     ),
     Arm(
+        "from-swap",
+        "always, base pages from swap",
+        "always, and what comes back from swap comes in base pages",
+        "always",
+        policy=("--policy", "fixed", "--cap", "swapin=4K"),
+        extra=True,
+        cases=_SPLITS,
+    ),
+    Arm(
         "splits-swapin",
         "always+splits, base pages from swap",
         "the same, and what comes back from swap comes in base pages",
