@@ -26,7 +26,7 @@ def _zswap(scale: Scale) -> Case:
 
 
 _WAIT_US = 200
-"""Of a request, whatever its size: what an SSD may take that is busy."""
+"""Of a request, whatever its size: what a busy SSD may take."""
 
 
 def _disk(scale: Scale) -> Case:
