@@ -70,6 +70,12 @@ def _only(key: str, label: str, about: str, *sizes_kib: int) -> Arm:
     return Arm(key, label, f"always, with {about}", "always", dict.fromkeys(sizes_kib, "inherit"), "never")
 
 
+def _capped(key: str, label: str, about: str, cap: str) -> Arm:
+    """What the kernel could do by itself, as a policy that is a cap alone."""
+    policy = ("--policy", "fixed", "--cap", cap)
+    return Arm(key, label, f"always, and {about}", "always", policy=policy, extra=True, cases=_SPLITS)
+
+
 ARMS = (
     Arm("always", "always", "every size for everyone", "always"),
     # Where no program asks for huge pages it is `never` under another name, and not run again.
@@ -106,32 +112,13 @@ ARMS = (
         cases=("advised/*",),
     ),
     *(_policy(file) for file in sorted((REPO / "policies").glob("*.toml")) if file.stem != "default"),
-    Arm(
-        "splits",
-        "always+splits",
-        "always, and reclaim may split what it meets in use: what the kernel could do without a policy",
-        "always",
-        policy=("--policy", "fixed", "--cap", "reclaim=4K"),
-        extra=True,
-        cases=_SPLITS,
-    ),
-    Arm(
-        "from-swap",
-        "always, base pages from swap",
-        "always, and what comes back from swap comes in base pages",
-        "always",
-        policy=("--policy", "fixed", "--cap", "swapin=4K"),
-        extra=True,
-        cases=_SPLITS,
-    ),
-    Arm(
+    _capped("splits", "always+splits", "reclaim may split what it meets in use", "reclaim=4K"),
+    _capped("from-swap", "always, base pages from swap", "what comes back from swap comes in base pages", "swapin=4K"),
+    _capped(
         "splits-swapin",
         "always+splits, base pages from swap",
-        "the same, and what comes back from swap comes in base pages",
-        "always",
-        policy=("--policy", "fixed", "--cap", "reclaim=4K,swapin=4K"),
-        extra=True,
-        cases=_SPLITS,
+        "reclaim may split, and base pages come from swap",
+        "reclaim=4K,swapin=4K",
     ),
 )
 """In the order of tables and of runs."""

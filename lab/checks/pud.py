@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The series pud, 1 GiB pages for anonymous memory: its selftest and its soak, in guests of two nodes."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lab import proc, results, setup, vm
 from lab.checks import guest, tap
+from lab.checks import soak as common
 from lab.checks.result import Status, Suite
 from lab.errors import Exit, LabError
 from lab.kernel import build
@@ -90,26 +90,15 @@ def _tell(record: dict[str, Any]) -> None:
 
 def _gates(outcome: Outcome) -> list[Gate]:
     """Each sum at the end is one, and so is the kernel's silence."""
-    found = [
-        results.gate(str(record["name"]), float(record["got"]), f"== {record['wanted']}")
-        for record in outcome.records
-        if record.get("type") == "sum"
-    ]
-    found.append(results.gate("sums taken", len(found), ">= 8"))
-    found.append(results.gate("exit code", -1 if outcome.exit_code is None else outcome.exit_code, "== 0"))
-    found.append(results.gate("complaints in the kernel log", len(outcome.splats), "== 0"))
-    found.append(results.gate("stalls in the kernel log", len(outcome.stalls), "== 0"))
-    return found
+    ended = results.gate("exit code", -1 if outcome.exit_code is None else outcome.exit_code, "== 0")
+    return [*common.sums(outcome, 8), ended, *common.silence(outcome)]
 
 
 def soak(minutes: float, seed: int | None) -> int:
     """Random operations for `minutes` of guest time; writes build/results/soak-pud.json. 1 if a gate failed."""
-    if not 0.5 <= minutes <= 24 * 60:
-        raise LabError(Exit.USAGE, f"a soak takes at least half a minute and at most {24 * 60}, not {minutes:g}")
-    setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
+    seed = common.begins(minutes, seed)
     kernel = build.ensure(variant=build.PUD)
     mode, why = accel.of_image(kernel.image)
-    seed = int(time.time()) if seed is None else seed
     print(f"soak: {minutes:g} minutes, SEED={seed}, {kernel.release}, {mode} ({why})", flush=True)
     program = build_program(kernel, _SOAK)
     words = f'exec "$0" -t {minutes * 60:g} -s {seed} -o "$LAB_RESULTS"'
@@ -128,13 +117,6 @@ def soak(minutes: float, seed: int | None) -> int:
         _tell,
     )
     gates = _gates(outcome)
-    ends = [record for record in outcome.records if record.get("type") == "end"]
-    figures = {name: value for name, value in ends[-1].items() if name != "type"} if ends else {}
     environment = results.environment(kernel.release, mode, minutes=minutes, seed=seed)
-    path = results.write("soak-pud", environment, figures, gates)
-    for gate in gates:
-        if not gate.ok:
-            print(f"soak: gate missed: {gate.name}: {gate.value}, not {gate.bound}")
-    good = all(gate.ok for gate in gates)
-    print(f"soak: {len(gates)} gates, {'all kept' if good else 'not all kept'}; results: {path}; log: {outcome.output}")
-    return Exit.OK if good else Exit.TESTS
+    path = results.write("soak-pud", environment, common.figures(outcome), gates)
+    return common.ended(gates, f"results: {path}", f"log: {outcome.output}")

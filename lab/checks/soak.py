@@ -2,6 +2,7 @@
 """`make soak`: everything the series does at once, on the kernel for debugging, for as long as one likes."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,18 +142,29 @@ def job(kernel: Kernel, built: Selftests, mode: Mode, seconds: float, seed: int)
     )
 
 
-def gates(outcome: Outcome, suite: Suite, kernel: Kernel) -> list[Gate]:
-    """Each sum at the end is one, and so is the kernel's silence."""
+def sums(outcome: Outcome, least: int) -> list[Gate]:
+    """Each sum at the end is a gate, and at least so many were taken."""
     found = [
         results.gate(str(record["name"]), float(record["got"]), f"== {record['wanted']}")
         for record in outcome.records
         if record.get("type") == "sum"
     ]
+    return [*found, results.gate("sums taken", len(found), f">= {least}")]
+
+
+def silence(outcome: Outcome) -> list[Gate]:
+    """The kernel said nothing."""
+    return [
+        results.gate("complaints in the kernel log", len(outcome.splats), "== 0"),
+        results.gate("stalls in the kernel log", len(outcome.stalls), "== 0"),
+    ]
+
+
+def gates(outcome: Outcome, suite: Suite, kernel: Kernel) -> list[Gate]:
+    """Sums, tests, the kernel's silence, and what PID 1 saw."""
     console = outcome.console.read_text(errors="replace")
-    found.append(results.gate("sums taken", len(found), ">= 38"))
-    found.append(results.gate("failed tests", suite.count(Status.FAILED), "== 0"))
-    found.append(results.gate("complaints in the kernel log", len(outcome.splats), "== 0"))
-    found.append(results.gate("stalls in the kernel log", len(outcome.stalls), "== 0"))
+    failed = results.gate("failed tests", suite.count(Status.FAILED), "== 0")
+    found = [*sums(outcome, 38), failed, *silence(outcome)]
     for text in checked(kernel):
         found.append(results.gate(f"the guest said: {text}", console.count(text), "== 1"))
     return found
@@ -162,6 +174,24 @@ def figures(outcome: Outcome) -> dict[str, Any]:
     """The counts at the end of the run."""
     ends = [record for record in outcome.records if record.get("type") == "end"]
     return {name: value for name, value in ends[-1].items() if name != "type"} if ends else {}
+
+
+def begins(minutes: float, seed: int | None) -> int:
+    """Checks that all is there for a soak of so long, and returns its seed."""
+    if not 0.5 <= minutes <= 24 * 60:
+        raise LabError(Exit.USAGE, f"a soak takes at least half a minute and at most {24 * 60}, not {minutes:g}")
+    setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
+    return int(time.time()) if seed is None else seed
+
+
+def ended(judged: Sequence[Gate], *where: str) -> int:
+    """Shows what was missed, and where the rest is; the exit code."""
+    for gate in judged:
+        if not gate.ok:
+            print(f"soak: gate missed: {gate.name}: {gate.value}, not {gate.bound}")
+    good = all(gate.ok for gate in judged)
+    print(f"soak: {len(judged)} gates, {'all kept' if good else 'not all kept'}; {'; '.join(where)}")
+    return Exit.OK if good else Exit.TESTS
 
 
 def _tell(record: dict[str, Any]) -> None:
@@ -174,15 +204,12 @@ def _tell(record: dict[str, Any]) -> None:
 
 def main(minutes: float, seed: int | None, preempt: str = "") -> int:
     """Soaks for `minutes` of guest time; writes build/results/soak.json. 1 if a gate failed."""
-    if not 0.5 <= minutes <= 24 * 60:
-        raise LabError(Exit.USAGE, f"a soak takes at least half a minute and at most {24 * 60}, not {minutes:g}")
     if preempt == "rt":
         raise LabError(Exit.USAGE, NOTHING_TO_SOAK)
     variant = build.preempted(build.DEBUG, preempt)
-    setup.ensure(setup.Need.PROGRAM | setup.Need.KERNEL | setup.Need.VM)
+    seed = begins(minutes, seed)
     kernel = build.ensure(variant=variant)
     mode, why = accel.of(kernel)
-    seed = int(time.time()) if seed is None else seed
     print(f"soak: {minutes:g} minutes, SEED={seed}, {mode} ({why})", flush=True)
     seen: list[dict[str, Any]] = []
 
@@ -203,9 +230,4 @@ def main(minutes: float, seed: int | None, preempt: str = "") -> int:
     for test in suite.tests:
         if test.status is Status.FAILED:
             print(f"soak: FAILED {test.name}\n{test.detail}")
-    for gate in judged:
-        if not gate.ok:
-            print(f"soak: gate missed: {gate.name}: {gate.value}, not {gate.bound}")
-    good = all(gate.ok for gate in judged)
-    print(f"soak: {len(judged)} gates, {'all kept' if good else 'not all kept'}; results: {path}")
-    return Exit.OK if good else Exit.TESTS
+    return ended(judged, f"results: {path}")

@@ -169,10 +169,8 @@ def ensure(update: bool = False, variant: Variant = DEFAULT, extra: Sequence[Pat
     with locked("kernel") as lock:
         base = source.get(update, variant.mib + _FINISHED_MIB)
         worktree = Worktree(base)
-        if variant.series == DEFAULT_SERIES:
-            tree, changed = base.tree, worktree.set(patches)
-        elif variant.series:
-            worktree = worktree.beside("-".join(variant.series))
+        if variant.series:
+            worktree = worktree.of(variant.series)
             tree, changed = worktree.base.tree, worktree.set(patches)
         else:
             tree, changed = worktree.stock(), []

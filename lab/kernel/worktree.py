@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.kernel.series import Patch, compose
+from lab.kernel.series import DEFAULT, Patch, compose
 from lab.kernel.source import Base
 
 _ABSENT = "absent"
@@ -125,6 +125,10 @@ class Worktree:
         base = Base(self._base.version, self._base.directory / name)
         self._copied(base.tree)
         return Worktree(base)
+
+    def of(self, series: Sequence[str]) -> "Worktree":
+        """The worktree that these series have: this one for the default, and one beside it for others."""
+        return self if tuple(series) == DEFAULT else self.beside("-".join(series))
 
     @property
     def base(self) -> Base:

@@ -38,10 +38,7 @@ def build_mutant(mutant: Mutant) -> Kernel:
 def restore(series: tuple[str, ...]) -> None:
     """Takes the mutants out of the source tree again."""
     with locked("kernel"):
-        worktree = Worktree(source.get())
-        if series != DEFAULT:
-            worktree = worktree.beside("-".join(series))
-        worktree.set(load_all(series))
+        Worktree(source.get()).of(series).set(load_all(series))
 
 
 def _programs(catches: Iterable[Catch]) -> dict[str, list[str]]:
