@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d740012,	/* "mt", 18 */
+	MTHP_ABI = 0x6d740013,	/* "mt", 19 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -166,6 +166,8 @@ struct mthp_record {
 	__u32 memory_known;
 	__u32 pressure;		/* the verdict */
 	__u32 seen;		/* 1: it has been judged by its own stall */
+	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed */
+	__u32 pad;
 };
 
 /*
@@ -195,8 +197,8 @@ struct mthp_explained {
 };
 
 /*
- * Context of mthp_scan: how far it has come.  All but root_id begin as 0; the rest is the
- * scan's own, from one call to the next.
+ * Context of mthp_scan: how far it has come.  All but root_id and swap_short begin as 0; the
+ * rest is the scan's own, from one call to the next.
  */
 struct mthp_walk {
 	__u64 root_id;		/* of the cgroup whose subtree is scanned */
@@ -208,6 +210,8 @@ struct mthp_walk {
 	__u32 begun;		/* 1: it is known which cgroups are visited */
 	__u32 whole;		/* 1: all; 0: those that were awake */
 	__u32 lightly;		/* 1: of those that were not only the stall is looked at */
+	__u32 swap_short;	/* user space's: 1: less than a quarter of the machine's swap space is free */
+	__u32 pad;
 };
 
 /* Context of mthp_assign: which cgroup has which profile from now on. */
@@ -239,9 +243,21 @@ struct mthp_stall {
 	__u32 seen;		/* 0: no anchor yet */
 };
 
+/* What reclaim swapped out of a cgroup and those below it, and if that was missed. */
+struct mthp_taken {
+	__u64 anchor_ns;	/* when the running window began; 0: none has */
+	__u64 went;		/* pages that had been swapped out by then ... */
+	__u64 came;		/* ... and those that had come back, page cache included */
+	__u64 above;		/* id of the cgroup whose limit was reached ... */
+	__u64 above_came;	/* ... and what had come back to all below it */
+	__u32 unmissed;		/* windows in a row in which much went, and next to nothing came back */
+	__u32 pad;
+};
+
 /* Value of the cgroup storage map, which nobody but the programs reads. */
 struct mthp_cgroup {
 	struct mthp_stall stall;
+	struct mthp_taken taken;
 	__u64 scanned_ns;	/* last scan, CLOCK_MONOTONIC; 0: none yet */
 	__u64 memory_bytes;	/* anon+shmem when last sampled: by a scan, or from a process */
 	__u64 usage_pages;	/* charged pages at that time */
@@ -259,6 +275,8 @@ struct mthp_cgroup {
 	__u32 assigned;		/* id of the profile that it was assigned; 0, or one that is gone: none */
 	__u32 announced;	/* 1: user space knows of it */
 	__u32 woken;		/* the turn in whose list it is: that of the next scan, or it is at rest */
+	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed */
+	__u32 lifted;		/* 1: and the machine had room when last sampled */
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
 	__u64 changed_ns[MTHP_NR_REASONS];	/* when it last became another; 0: it never did */

@@ -39,6 +39,7 @@ struct mthp_facts {
 	__u32 memory_known;
 	__u32 populated;	/* 0: memory_bytes says nothing about the next process */
 	__u32 sparse;		/* what mthp_sparse_after() said last */
+	__u32 lifted;		/* 1: what mthp_lifts() said last */
 };
 
 /*
@@ -244,11 +245,45 @@ static __always_inline __u64 mthp_fitting_pages(__u64 room, __u64 factor)
 	return room / (factor ? factor : 1);
 }
 
+/*
+ * Reclaim takes much below its limits, and nobody wants it back: a job that writes what it hardly
+ * reads again, or a limit that follows what is used.  Then neither stall nor a limit that is reached
+ * says that a large folio costs more than as many small ones.  Not where the machine, which has
+ * @machine_bytes left, is short: there others would pay.  @unmissed: as of the last scan.
+ */
+static __always_inline __u32 mthp_lifts(__u32 unmissed, __u64 machine_bytes, const struct mthp_tunables *t)
+{
+	__u64 room = machine_bytes >> mthp_common(t)->page_shift;
+
+	return unmissed && mthp_fitting_pages(room, t->room_factor) >= mthp_common(t)->largest_pages;
+}
+
+/*
+ * Are pressure and room lifted of this request by that?  Of a fault alone.  What comes back from swap
+ * does so by pages, as somebody misses it; and of a folio that reclaim finds in use the other parts are
+ * split off.  1 or 0.
+ */
+static __always_inline __u64 mthp_lifted(const struct mthp_facts *f)
+{
+	return f->reason == BPF_MTHP_FAULT ? f->lifted : 0;
+}
+
 /* Under pressure every large folio is one that gets swapped whole. */
 static __always_inline int mthp_pressed(const struct mthp_facts *f,
 					const struct mthp_tunables *t)
 {
-	return f->pressure && mthp_has(t, MTHP_RULE(PRESSURE));
+	return (f->pressure & ~mthp_lifted(f)) && mthp_has(t, MTHP_RULE(PRESSURE));
+}
+
+/*
+ * A window of what is missed that began so long ago says nothing about now: nobody looked, as the
+ * cgroup slept.
+ */
+#define MTHP_MISSED_AGE	4u
+
+static __always_inline int mthp_is_old(__u64 elapsed, const struct mthp_tunables *t)
+{
+	return elapsed / MTHP_MISSED_AGE >= t->window_ns;
 }
 
 /* Bits of the orders up to @order, which is below 63. */
@@ -525,7 +560,7 @@ static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const 
 	}
 	fits = mthp_fill_down(pages);
 	/* Room for the largest that exists is room for all: those above are words. */
-	return fits | -(fits & mthp_common(t)->largest_pages);
+	return fits | -(fits & mthp_common(t)->largest_pages) | -mthp_lifted(f);
 }
 
 /* The rule that leaves no order at all, if one does. */

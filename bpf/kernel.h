@@ -40,6 +40,7 @@ enum cgroup_subsys_id {
 
 enum node_stat_item {
 	NR_ANON_MAPPED,
+	WORKINGSET_REFAULT_FILE,
 	NR_SHMEM,
 	NR_INACTIVE_FILE,
 	NR_FILE_DIRTY,
@@ -52,6 +53,14 @@ enum {
 	MM_ANONPAGES = 1,
 	MM_SWAPENTS = 2,
 	MM_SHMEMPAGES = 3,
+};
+
+enum vm_event_item {
+	PSWPIN,
+	PSWPOUT,
+	ZSWPIN,
+	ZSWPOUT,
+	ZSWPWB,
 };
 
 enum psi_states {

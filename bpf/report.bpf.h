@@ -75,6 +75,8 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 	r->memory_known = f->memory_known && mthp_has(t, MTHP_RULE(SMALL));
 	r->profile = t->id;
 	r->pressure = f->pressure;
+	r->unmissed = state ? mthp_unmissed_now(state, t) : 0;
+	r->pad = 0;
 	r->room_bytes = f->room_bytes;
 	r->stall_ns = state ? state->stall.stall_ns : 0;
 	r->elapsed_ns = state ? state->stall.elapsed_ns : 0;

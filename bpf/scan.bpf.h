@@ -17,6 +17,7 @@
 #include "awake.bpf.h"
 #include "facts/cache.bpf.h"
 #include "heartbeat.bpf.h"
+#include "missed.h"
 #include "report.bpf.h"
 #include "state.bpf.h"
 #include "stall.h"
@@ -36,8 +37,12 @@ extern unsigned long bpf_mem_cgroup_page_state(struct mem_cgroup *memcg, int idx
  */
 extern __u64 bpf_cgroup_anon_pages(struct cgroup *cgrp) __ksym __weak;
 
+extern unsigned long bpf_mem_cgroup_vm_events(struct mem_cgroup *memcg, enum vm_event_item event) __ksym __weak;
+
 #define MTHP_STAT(memcg, item)	\
 	bpf_mem_cgroup_page_state(memcg, bpf_core_enum_value(enum node_stat_item, item))
+#define MTHP_EVENTS(memcg, item)	\
+	bpf_mem_cgroup_vm_events(memcg, bpf_core_enum_value(enum vm_event_item, item))
 
 /*
  * How large it is, and what of that is page cache.  @below: to the nearest limit,
@@ -101,6 +106,122 @@ __noinline int mthp_scan_memory(struct cgroup *cgrp __arg_trusted, struct mthp_c
 	state->now_bytes = bytes;
 	state->usage_pages = mthp_usage(cgrp);
 	state->memory_known = 1;
+	return 0;
+}
+
+/* Less than a quarter of the machine's swap space was free when the scan began. */
+__u32 mthp_swap_short SEC(".data.scan") = 0;
+
+/*
+ * Must what goes below this limit be taken for missed?  A limit of a few of the largest folios is
+ * emptied for one, and swap space that ends is missed by those who have none.
+ */
+static __always_inline int mthp_is_scarce(const struct page_counter *counter, const struct mthp_tunables *t)
+{
+	const struct page_counter *swap = mthp_swap_counter(counter);
+	__u64 max = swap->max;
+
+	return (max < mthp_unlimited(t) && (__u64)swap->usage.counter > max - max / 4) ||
+	       mthp_min(counter->high, counter->max) < 2 * (__s64)mthp_much(t);
+}
+
+/*
+ * Of the levels from @cgrp's up, the highest whose limit is reached, or the highest with a limit where
+ * none is: all below it may miss what goes.  0: none has a limit, or something is scarce at one of them.
+ */
+__noinline __u32 mthp_reached(struct cgroup *cgrp __arg_trusted, const struct mthp_tunables *t __arg_nonnull)
+{
+	__u32 limited = 0, reached = 0, scarce = cgrp->level > MTHP_MAX_DEPTH;
+	struct mthp_counters counters;
+	struct cgroup *at;
+	__s64 limit, used;
+	int n, level;
+
+	bpf_for(n, 0, MTHP_MAX_DEPTH) {
+		level = cgrp->level - n;
+		if (level < 1)
+			break;
+		at = bpf_cgroup_ancestor(cgrp, level);
+		if (!at)
+			break;
+		mthp_counters(&counters, at);
+		if (counters.own) {
+			scarce |= mthp_is_scarce(counters.own, t);
+			limit = mthp_min(counters.own->high, counters.own->max);
+			used = counters.own->usage.counter;
+			if (limit < (__s64)mthp_unlimited(t))
+				limited = level;
+			if (used + (__s64)mthp_much(t) > limit)
+				reached = level;
+		}
+		bpf_cgroup_release(at);
+	}
+	if (scarce)
+		return 0;
+	return reached ?: limited;
+}
+
+/*
+ * What went to swap and came back of a cgroup and those below it; from zswap to a disk it goes once.
+ * @flush: or it is that of a cgroup above.
+ */
+static __always_inline int mthp_read_taken(struct cgroup *cgrp, int flush, __u64 *went, __u64 *came)
+{
+	struct mem_cgroup *memcg = bpf_get_mem_cgroup(&cgrp->self);
+
+	if (!memcg)
+		return -1;
+	if (flush)
+		bpf_mem_cgroup_flush_stats(memcg);
+	*went = MTHP_EVENTS(memcg, PSWPOUT);
+	*came = MTHP_EVENTS(memcg, PSWPIN) + MTHP_STAT(memcg, WORKINGSET_REFAULT_FILE);
+	if (bpf_core_enum_value_exists(enum vm_event_item, ZSWPWB)) {
+		*went += MTHP_EVENTS(memcg, ZSWPOUT) - MTHP_EVENTS(memcg, ZSWPWB);
+		*came += MTHP_EVENTS(memcg, ZSWPIN);
+	}
+	bpf_put_mem_cgroup(memcg);
+	return 0;
+}
+
+/*
+ * Is what reclaim takes of it missed?  That is asked below a limit alone, of a profile with both rules
+ * that it lifts, and where large folios may fill a limit: there too much can be taken back.  A neighbour
+ * below the same limit may be the one that misses it, so all of that limit is looked at.  Whatever
+ * cannot be read is missed.
+ */
+__noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state __arg_nonnull,
+			       const struct mthp_tunables *t __arg_nonnull)
+{
+	struct mthp_taken_now taken = {};
+	struct cgroup *above;
+	__u32 level = 0, unmissed;
+	__u64 went;
+	int failed = 1;
+
+	/* Nobody asks; what was found ages. */
+	if (!state->populated)
+		return 0;
+	if (!mthp_never_fits(t->limit_share, t) && mthp_has(t, MTHP_RULE(PRESSURE)) && mthp_has(t, MTHP_RULE(ROOM)) &&
+	    !state->unlimited && !mthp_swap_short && bpf_ksym_exists(bpf_mem_cgroup_vm_events))
+		level = mthp_reached(cgrp, t);
+	above = level ? bpf_cgroup_ancestor(cgrp, level) : 0;
+	if (above) {
+		taken.above = above->kn->id;
+		failed = mthp_read_taken(above, 1, &went, &taken.above_came);
+		if (!failed)
+			failed = mthp_read_taken(cgrp, 0, &taken.went, &taken.came);
+		bpf_cgroup_release(above);
+	}
+	if (failed) {
+		__builtin_memset(&state->taken, 0, sizeof(state->taken));
+	} else {
+		taken.now = bpf_ktime_get_ns();
+		mthp_taken_step(&state->taken, &taken, t);
+	}
+	unmissed = state->taken.unmissed >= MTHP_UNMISSED_WINDOWS;
+	/* Once, as requests read them. */
+	state->unmissed = unmissed;
+	state->lifted = mthp_lifts(unmissed, state->machine_bytes, t);
 	return 0;
 }
 
@@ -192,6 +313,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 	if (populated || !state->due[BPF_MTHP_FAULT])
 		state->populated = populated;
 	mthp_scan_memory(cgrp, state, below, t);
+	mthp_scan_taken(cgrp, state, t);
 	if (state->populated)
 		unsent = mthp_report(cgrp, state, 1) < 0;
 	if (mthp_load()->announces && !state->announced)
@@ -228,6 +350,7 @@ static __noinline int mthp_begin(struct mthp_walk *walk)
 	if (!root)
 		return 0;
 	calm = mthp_is_calm(root);
+	mthp_swap_short = walk->swap_short;
 	if (mthp_load()->rules & MTHP_RULE(ROOM))
 		mthp_read_machine(&mthp_scan_machine, root, 0);
 	bpf_cgroup_release(root);

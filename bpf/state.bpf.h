@@ -219,6 +219,12 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 }
 
+/* Was what reclaim takes of it not missed lately? */
+static __always_inline __u32 mthp_unmissed_now(const struct mthp_cgroup *state, const struct mthp_tunables *t)
+{
+	return state->unmissed && !mthp_is_old(bpf_ktime_get_ns() - state->taken.anchor_ns, t);
+}
+
 /* Facts about a cgroup.  Its room is that of the machine, until the walk to the root. */
 static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct mthp_cgroup *state)
 {
@@ -227,6 +233,7 @@ static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct m
 	f->populated = state->populated;
 	f->sparse = state->sparse;
 	f->pressure = state->stall.high;
+	f->lifted = state->lifted;
 	f->room_bytes = state->machine_bytes;
 	f->level = 0;
 }
@@ -246,6 +253,7 @@ __noinline int mthp_new_facts(struct cgroup *cgrp __arg_trusted, struct mthp_fac
 	f->populated = 0;
 	f->sparse = 0;
 	f->pressure = mthp_inherited_pressure(cgrp);
+	f->lifted = 0;
 	f->room_bytes = mthp_machine_now(cgrp, t);
 	f->level = 0;
 	return 0;

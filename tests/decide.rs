@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs the C unit tests of the decision, of the room it rests on, of the pressure verdict, and of
-//! the parts of a scan, each as a test of its own.  Undefined behaviour, overflow in shifts above
-//! all, is a failure.
+//! Runs the C unit tests of the decision, of the room it rests on, of the pressure verdict, of
+//! what is missed, and of the parts of a scan, each as a test of its own.  Undefined behaviour,
+//! overflow in shifts above all, is a failure.
 
 #![allow(clippy::expect_used, reason = "a failed step fails the test")]
 
@@ -58,6 +58,9 @@ tests! {
     advised_memory_is_bound_on_request,
     calm_and_large_gets_everything,
     pressure_means_base_pages_for_all_but_collapse,
+    what_is_not_missed_may_be_large,
+    a_machine_without_room_lifts_nothing,
+    to_be_lifted_never_takes_away,
     small_means_base_pages_where_zeroes_may_fill_up,
     growth_since_the_scan_counts_as_memory,
     small_ends_at_the_very_byte,
@@ -124,6 +127,24 @@ tests! {
     each_window_that_is_not_high_ends_it,
     a_rest_is_as_if_it_had_been_sampled,
     stall_is_no_rest,
+}
+
+tests! {
+    missed, "missed_test",
+    what_went_before_is_history,
+    two_windows_in_a_row_show_it,
+    little_shows_nothing,
+    a_part_that_comes_back_ends_it,
+    a_number_that_comes_back_ends_it,
+    what_others_get_back_ends_it,
+    of_its_own_limit_there_are_no_others,
+    that_nothing_is_missed_takes_whole_windows,
+    what_is_missed_ends_it_within_one,
+    a_late_sample_begins_anew,
+    another_limit_begins_anew,
+    totals_that_go_back_begin_anew,
+    much_is_by_the_largest_folio,
+    no_course_is_shorter_than_two_windows,
 }
 
 tests! {

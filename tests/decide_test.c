@@ -96,6 +96,8 @@ static void forced_collapse_is_bound_on_request(void)
 
 		t.bind |= MTHP_BIND_COLLAPSE;
 		t.cap[BPF_MTHP_COLLAPSE] = t.cap[BPF_MTHP_FAULT];
+		/* Forced, it is not lifted: there is no stall that it ends. */
+		f.lifted = 0;
 		f.reason = BPF_MTHP_COLLAPSE;
 		collapse = decide(&f, &t);
 		f.reason = BPF_MTHP_FAULT;
@@ -196,6 +198,55 @@ static void pressure_means_base_pages_for_all_but_collapse(void)
 
 		f.pressure = 1;
 		CHECK(decide(&f, &t) == expected[reason], "reason %u", reason);
+	}
+}
+
+/* Under stall and at its limit.  By pages comes what is wanted back, and khugepaged waits. */
+static void what_is_not_missed_may_be_large(void)
+{
+	static const __u64 expected[] = {
+		[BPF_MTHP_FAULT] = MTHP_ALL_ORDERS, [BPF_MTHP_SWAPIN] = 0, [BPF_MTHP_KHUGEPAGED] = 0,
+		[BPF_MTHP_COLLAPSE] = MTHP_ALL_ORDERS, [BPF_MTHP_RECLAIM] = 0,
+	};
+	struct mthp_tunables t = defaults();
+
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
+		for (int pressure = 0; pressure < 2; pressure++) {
+			struct mthp_facts f = calm(reason);
+
+			f.lifted = 1;
+			f.pressure = pressure;
+			f.room_bytes = 0;
+			CHECK(decide(&f, &t) == expected[reason], "reason %u", reason);
+		}
+}
+
+/* Others would pay: 2 MiB have to fit as often there as below a limit. */
+static void a_machine_without_room_lifts_nothing(void)
+{
+	struct mthp_tunables t = defaults();
+
+	CHECK(mthp_lifts(1, MTHP_NO_LIMIT, &t), "it does not count");
+	CHECK(mthp_lifts(1, 2048 * MIB, &t), "2 MiB, 1024 times");
+	CHECK(!mthp_lifts(1, 2048 * MIB - 1, &t), "not quite");
+	CHECK(!mthp_lifts(0, MTHP_NO_LIMIT, &t), "missed");
+	t.page_shift = 16;
+	t.largest_pages = 8192;
+	CHECK(mthp_lifts(1, 512 * 1024 * MIB, &t), "512 MiB, 1024 times");
+	CHECK(!mthp_lifts(1, 512 * 1024 * MIB - 1, &t), "not quite");
+}
+
+static void to_be_lifted_never_takes_away(void)
+{
+	for (int i = 0; i < 1000000; i++) {
+		struct mthp_facts f = nasty_facts();
+		struct mthp_tunables t = nasty_tunables();
+		__u64 missed;
+
+		f.lifted = 0;
+		missed = decide(&f, &t);
+		f.lifted = 1;
+		CHECK(!(missed & ~decide(&f, &t)), "%llx", missed);
 	}
 }
 
@@ -720,6 +771,9 @@ static const struct test tests[] = {
 	TEST(advised_memory_is_bound_on_request),
 	TEST(calm_and_large_gets_everything),
 	TEST(pressure_means_base_pages_for_all_but_collapse),
+	TEST(what_is_not_missed_may_be_large),
+	TEST(a_machine_without_room_lifts_nothing),
+	TEST(to_be_lifted_never_takes_away),
 	TEST(small_means_base_pages_where_zeroes_may_fill_up),
 	TEST(growth_since_the_scan_counts_as_memory),
 	TEST(small_ends_at_the_very_byte),

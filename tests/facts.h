@@ -46,7 +46,7 @@ static inline struct mthp_facts nasty_facts(void)
 		.flags = nasty_u64(), .memory_bytes = nasty_u64(), .room_bytes = nasty_u64(),
 		.reason = random_u64() % (MTHP_NR_REASONS + 2), .pressure = random_u64() % 2,
 		.memory_known = random_u64() % 2, .populated = random_u64() % 2,
-		.sparse = random_u64() % 2,
+		.sparse = random_u64() % 2, .lifted = random_u64() % 2,
 	};
 }
 

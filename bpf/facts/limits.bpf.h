@@ -97,15 +97,18 @@ static __always_inline void mthp_counters(struct mthp_counters *counters, struct
 	counters->own = mthp_memory_counter(css);
 }
 
-/* What the cgroup of @counter, which is that of its memory, has in swap, in pages. */
-static __always_inline __u64 mthp_swap_usage(const struct page_counter *counter)
+/* What the cgroup of @counter, which is that of its memory, has in swap, and may have. */
+static __always_inline const struct page_counter *mthp_swap_counter(const struct page_counter *counter)
 {
-	const struct page_counter *swap;
-
-	swap = bpf_rdonly_cast((void *)counter + bpf_core_field_offset(struct mem_cgroup, swap) -
+	return bpf_rdonly_cast((void *)counter + bpf_core_field_offset(struct mem_cgroup, swap) -
 			       bpf_core_field_offset(struct mem_cgroup, memory),
 			       bpf_core_type_id_kernel(struct page_counter));
-	return swap->usage.counter;
+}
+
+/* What it has there, in pages. */
+static __always_inline __u64 mthp_swap_usage(const struct page_counter *counter)
+{
+	return mthp_swap_counter(counter)->usage.counter;
 }
 
 /* The same, if the kernel takes back what was given; elsewhere nothing depends on it. */

@@ -85,6 +85,8 @@ struct Policy {
 struct Decides {
     /// Something is kept of the cgroup; else it is judged like a new one.
     kept: bool,
+    /// Next to nothing comes back of much that reclaim takes below its limits.
+    unmissed: bool,
     decisions: BTreeMap<&'static str, Decision>,
     /// Each rule that decides in words, with its numbers.
     reasons: Vec<String>,
@@ -136,6 +138,7 @@ impl Decides {
         };
         Decides {
             kept: verdict.explained.kept != 0,
+            unmissed: now.unmissed != 0,
             decisions: Reason::ALL
                 .into_iter()
                 .map(|reason| (reason.name(), of(reason)))
@@ -180,6 +183,13 @@ impl Decides {
             writeln!(
                 out,
                 "it has asked for nothing yet, and is judged like a new one"
+            )?;
+        }
+        if self.unmissed {
+            writeln!(
+                out,
+                "next to nothing comes back of what reclaim takes: while the machine has room, neither \
+                 stall nor a limit narrows fault"
             )?;
         }
         for (reason, change) in self.reasons.iter().zip(&self.changes) {

@@ -24,6 +24,7 @@ use super::links;
 use super::locate::Locator;
 use super::object::{descriptor, map, run_program};
 use super::programs::{Programs, load_error, mismatch, why_not};
+use super::swap;
 use super::takeover::{self, Before, Stay};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Load, Walk};
@@ -282,6 +283,7 @@ impl AsFd for Loaded {
 fn run_scan(program: BorrowedFd<'_>, root_id: u64) -> Result<()> {
     let walk = Walk {
         root_id,
+        swap_short: swap::is_short().into(),
         ..Walk::default()
     };
     // The program leaves here how far it has come.

@@ -26,6 +26,7 @@ pub mod psi;
 pub mod recorded;
 pub mod settings;
 mod split;
+mod swap;
 pub mod takeover;
 pub mod thp;
 pub mod xattr;

@@ -272,7 +272,7 @@ mod tests {
         for part in ["mthp_tunables.rules 44\n", "mthp_cgroup.stall 0\n"] {
             assert!(layout.contains(part), "{layout}");
         }
-        let written = (18, 0x355c_3423_7526_65b4);
+        let written = (19, 0xf5cc_cd9b_b3b9_a711);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,

@@ -51,6 +51,9 @@ pub struct CgroupLine {
     pub failed: bool,
     /// It counts as stalled.
     pub pressure: bool,
+    /// Next to nothing comes back of much that reclaim takes below its limits: while the machine
+    /// has room, neither stall nor the limits narrow faults.
+    pub unmissed: bool,
     /// As of the last scan; none before the first, and where pressure is not tracked.
     pub stall_ms: Option<u64>,
     elapsed_ms: Option<u64>,
@@ -193,6 +196,7 @@ impl CgroupLine {
             unreadable: Vec::new(),
             failed: false,
             pressure: false,
+            unmissed: false,
             stall_ms: None,
             elapsed_ms: None,
             memory_bytes: None,
@@ -266,6 +270,7 @@ impl CgroupLine {
             }
         }
         self.pressure |= now.pressure != 0;
+        self.unmissed |= now.unmissed != 0;
         if now.room_bytes != NO_LIMIT && self.room_bytes.is_none_or(|room| now.room_bytes < room) {
             self.room_bytes = Some(now.room_bytes);
             self.level.clone_from(&verdict.level);

@@ -168,6 +168,8 @@ pub struct Decision {
     orders: ByReason<u64>,
     stall_ms: u64,
     elapsed_ms: u64,
+    /// Next to nothing comes back of what reclaim takes.
+    unmissed: bool,
     memory_bytes: Option<u64>,
     /// What is left at `level`; null while large folios have their share everywhere.
     room_bytes: Option<u64>,
@@ -200,6 +202,7 @@ impl Line {
             orders: sizes.real(&orders),
             stall_ms: now.stall_ns / 1_000_000,
             elapsed_ms: now.elapsed_ns / 1_000_000,
+            unmissed: now.unmissed != 0,
             memory_bytes: (now.memory_known != 0).then_some(now.memory_bytes),
             room_bytes: (now.room_bytes != NO_LIMIT).then_some(now.room_bytes),
             level,

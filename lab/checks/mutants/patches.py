@@ -68,6 +68,7 @@ RULES: dict[str, str] = {
     "blind": "a cgroup whose pressure is not tracked goes by the verdict of the cgroup above",
     "unknown-reason": "a reason that the program does not know passes unchanged",
     "kept-by-less": "a folio in use stays where no more of its size would be given, until memory is short",
+    "unmissed": "what reclaim takes and nobody wants back narrows nothing, unless a neighbour or the machine is short",
     "advised-leaves-the-reserve": "advised memory takes what a limit leaves, beside a reserve for all else",
     "wanted-has-to-fit": "advised memory gets what fits, and no more",
     "sparse-by-growth": "a process is sparse by what it grows by, and one that has shown nothing ends nothing",

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Unit tests of what says if reclaim's victims are missed: bpf/missed.h, the code the kernel runs,
+ * compiled for the host.  tests/decide.rs runs each by its name.
+ */
+#include "unit.h"
+#include "missed.h"
+
+/* Pages of 8 MiB, four of the largest folios. */
+#define MUCH 2048
+
+#define OWN 7
+#define ABOVE 3
+
+/* What a scan reads next, @sec after the one before: so much went, came back, and came back to others. */
+static struct mthp_taken_now after(const struct mthp_taken *s, __u64 ns, __u64 out, __u64 in, __u64 others)
+{
+	return (struct mthp_taken_now){
+		.now = s->anchor_ns + ns, .went = s->went + out, .came = s->came + in,
+		.above = s->above, .above_came = s->above_came + in + others,
+	};
+}
+
+/* A cgroup with history, below a limit of one above, that has its anchor. */
+static struct mthp_taken begun(const struct mthp_tunables *t)
+{
+	const struct mthp_taken_now took = { SEC, 1000000, 500000, ABOVE, 900000 };
+	struct mthp_taken s = { 0 };
+
+	mthp_taken_step(&s, &took, t);
+	return s;
+}
+
+/* One more window of a second. */
+static void window(struct mthp_taken *s, __u64 out, __u64 in, __u64 others, const struct mthp_tunables *t)
+{
+	const struct mthp_taken_now took = after(s, SEC, out, in, others);
+
+	mthp_taken_step(s, &took, t);
+}
+
+static void what_went_before_is_history(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	CHECK(!s.unmissed, "a million pages in the past");
+	CHECK(s.anchor_ns == SEC && s.went == 1000000 && s.came == 500000, "the anchor");
+	CHECK(s.above == ABOVE && s.above_came == 900000, "that of the limit");
+}
+
+static void two_windows_in_a_row_show_it(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	window(&s, MUCH, 0, 0, &t);
+	CHECK(s.unmissed == 1, "one is not enough");
+	window(&s, MUCH, 0, 0, &t);
+	CHECK(s.unmissed == MTHP_UNMISSED_WINDOWS, "two are");
+	for (int i = 0; i < 1000; i++)
+		window(&s, MUCH, 0, 0, &t);
+	CHECK(s.unmissed == MTHP_UNMISSED_WINDOWS, "it does not count on");
+}
+
+static void little_shows_nothing(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	window(&s, MUCH, 0, 0, &t);
+	window(&s, MUCH - 1, 0, 0, &t);
+	CHECK(!s.unmissed, "less than four of the largest folios");
+}
+
+/* One of sixteen. */
+static void a_part_that_comes_back_ends_it(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	window(&s, MUCH, MUCH / 16 - 1, 0, &t);
+	CHECK(s.unmissed == 1, "just not");
+	window(&s, MUCH, MUCH / 16, 0, &t);
+	CHECK(!s.unmissed, "missed");
+	window(&s, MUCH, 0, 0, &t);
+	CHECK(s.unmissed == 1, "counted anew");
+}
+
+/* 512 pages: who waits for each of its pages gets no more, however much another one writes. */
+static void a_number_that_comes_back_ends_it(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	window(&s, 100 * MUCH, MUCH / 4 - 1, 0, &t);
+	CHECK(s.unmissed == 1, "just not");
+	window(&s, 100 * MUCH, MUCH / 4, 0, &t);
+	CHECK(!s.unmissed, "2 MiB");
+}
+
+/* 128 pages: they have no part in what goes. */
+static void what_others_get_back_ends_it(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	window(&s, 100 * MUCH, MUCH / 4 - 1, MUCH / 16 - 1, &t);
+	CHECK(s.unmissed == 1, "just not");
+	window(&s, 100 * MUCH, 0, MUCH / 16, &t);
+	CHECK(!s.unmissed, "half a MiB");
+}
+
+/* Its limit is its own: nobody else is below it. */
+static void of_its_own_limit_there_are_no_others(void)
+{
+	struct mthp_taken_now took = { SEC, 0, 0, OWN, 0 };
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = { 0 };
+
+	for (int i = 0; i < 3; i++) {
+		mthp_taken_step(&s, &took, &t);
+		took.now += SEC;
+		took.went += 100 * MUCH;
+		took.came += MUCH / 4 - 1;
+		took.above_came = took.came;
+	}
+	CHECK(s.unmissed == 2, "%u", s.unmissed);
+}
+
+static void that_nothing_is_missed_takes_whole_windows(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t), was = s;
+
+	for (__u64 ns = 0; ns < SEC; ns += SEC / 10) {
+		const struct mthp_taken_now took = after(&s, ns, 50 * MUCH, 0, 0);
+
+		mthp_taken_step(&s, &took, &t);
+		CHECK(!memcmp(&s, &was, sizeof(s)), "%llu ns", ns);
+	}
+	window(&s, 50 * MUCH, 0, 0, &t);
+	CHECK(s.unmissed == 1, "its end");
+}
+
+static void what_is_missed_ends_it_within_one(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int others = 0; others < 2; others++) {
+		struct mthp_taken s = begun(&t);
+		struct mthp_taken_now took;
+
+		window(&s, MUCH, 0, 0, &t);
+		window(&s, MUCH, 0, 0, &t);
+		took = after(&s, SEC / 10, 0, others ? 0 : MUCH / 4, others ? MUCH / 16 : 0);
+		mthp_taken_step(&s, &took, &t);
+		CHECK(!s.unmissed, "at once");
+		took = after(&s, SEC, 50 * MUCH, others ? 0 : MUCH / 4, others ? MUCH / 16 : 0);
+		mthp_taken_step(&s, &took, &t);
+		CHECK(!s.unmissed, "this window does not count");
+		window(&s, MUCH, 0, 0, &t);
+		CHECK(s.unmissed == 1, "the next one does");
+	}
+}
+
+/* A cgroup that slept: what went may have gone at any time. */
+static void a_late_sample_begins_anew(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+	struct mthp_taken_now took;
+
+	window(&s, MUCH, 0, 0, &t);
+	window(&s, MUCH, 0, 0, &t);
+	took = after(&s, 4 * SEC - 1, MUCH, 0, 0);
+	mthp_taken_step(&s, &took, &t);
+	CHECK(s.unmissed == 2, "in time");
+	took = after(&s, 4 * SEC, MUCH, 0, 0);
+	mthp_taken_step(&s, &took, &t);
+	CHECK(!s.unmissed && s.anchor_ns == took.now, "too late");
+}
+
+/* What came back below another limit cannot be compared. */
+static void another_limit_begins_anew(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+	struct mthp_taken_now took;
+
+	window(&s, MUCH, 0, 0, &t);
+	window(&s, MUCH, 0, 0, &t);
+	took = after(&s, SEC / 10, MUCH, 0, 0);
+	took.above = OWN;
+	mthp_taken_step(&s, &took, &t);
+	CHECK(!s.unmissed && s.above == OWN, "the limit of another");
+}
+
+static void totals_that_go_back_begin_anew(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int which = 0; which < 4; which++) {
+		struct mthp_taken s = begun(&t);
+		struct mthp_taken_now took;
+
+		window(&s, MUCH, 0, 0, &t);
+		window(&s, MUCH, 0, 0, &t);
+		took = after(&s, which == 0 ? -1 : (__s64)SEC, which == 1 ? -1 : MUCH, which == 2 ? -1 : 0,
+			     which == 3 ? -1 : which == 2);
+		mthp_taken_step(&s, &took, &t);
+		CHECK(!s.unmissed, "%d", which);
+	}
+}
+
+/* With folios of 512 MiB, as with base pages of 64 KiB, no window has as much. */
+static void much_is_by_the_largest_folio(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	t.largest_pages = 8192;
+	window(&s, 4 * 8192 - 1, 0, 0, &t);
+	CHECK(!s.unmissed, "less than four");
+	window(&s, 4 * 8192, 0, 0, &t);
+	CHECK(s.unmissed == 1, "four");
+}
+
+/* Whatever is read, and when: from the end of what shows otherwise it takes two whole windows. */
+static void no_course_is_shorter_than_two_windows(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+	struct mthp_taken_now took = after(&s, 0, 0, 0, 0);
+	__u64 since = 0, reached = 0;
+
+	for (int i = 0; i < 1000000; i++) {
+		__u64 in = random_u64() % 8 ? 0 : random_u64() % 512, others = random_u64() % 8 ? 0 : random_u64() % 256;
+		__u64 anchor = s.anchor_ns;
+		__u32 was = s.unmissed;
+
+		took.now += random_u64() % (random_u64() % 16 ? SEC : 5 * SEC);
+		took.went += random_u64() % (4 * MUCH);
+		took.came += in;
+		took.above_came += in + others;
+		mthp_taken_step(&s, &took, &t);
+		if (s.unmissed < was || (!s.unmissed && s.anchor_ns != anchor))
+			since = took.now;
+		CHECK(s.unmissed <= was + 1, "%u after %u", s.unmissed, was);
+		CHECK(s.unmissed < 2 || took.now - since >= 2 * SEC, "%llu ns", took.now - since);
+		CHECK(s.unmissed < 2 || (in < MUCH / 4 && others < MUCH / 16), "%llu, %llu", in, others);
+		reached += s.unmissed == 2;
+	}
+	CHECK(reached > 1000, "%llu", reached);
+}
+
+static const struct test tests[] = {
+	TEST(what_went_before_is_history),
+	TEST(two_windows_in_a_row_show_it),
+	TEST(little_shows_nothing),
+	TEST(a_part_that_comes_back_ends_it),
+	TEST(a_number_that_comes_back_ends_it),
+	TEST(what_others_get_back_ends_it),
+	TEST(of_its_own_limit_there_are_no_others),
+	TEST(that_nothing_is_missed_takes_whole_windows),
+	TEST(what_is_missed_ends_it_within_one),
+	TEST(a_late_sample_begins_anew),
+	TEST(another_limit_begins_anew),
+	TEST(totals_that_go_back_begin_anew),
+	TEST(much_is_by_the_largest_folio),
+	TEST(no_course_is_shorter_than_two_windows),
+};
+
+RUN_TESTS(tests)
