@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from lab.errors import Exit, LabError
 from lab.kernel import source
-from lab.kernel.series import DEFAULT, ROOT, Patch, load
+from lab.kernel.series import DEFAULT, ROOT, Patch, joints, load
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 
@@ -75,7 +75,7 @@ def complaints(series: str = DEFAULT[0]) -> dict[str, str]:
 
 def run(series: Sequence[str] = DEFAULT) -> int:
     """Prints what checkpatch.pl says; 1 if it is not content with every patch."""
-    said = {name: text for one in series for name, text in complaints(one).items()}
+    said = {name: text for one in (*series, *joints(series)) for name, text in complaints(one).items()}
     for name, text in said.items():
         if text:
             print(f"{name}:\n{text}\n")

@@ -105,7 +105,8 @@ def _host(report: _Report, rust: list[host.RustTest]) -> None:
 def _checkpatch() -> Suite:
     begin = time.monotonic()
     suite = Suite("kernel/checkpatch")
-    for name, text in ((name, text) for one in series.every() for name, text in checkpatch.complaints(one).items()):
+    names = [*series.every(), *series.joints(series.every())]
+    for name, text in ((name, text) for one in names for name, text in checkpatch.complaints(one).items()):
         suite.check(name, not text, text)
     suite.seconds = time.monotonic() - begin
     return suite

@@ -16,6 +16,8 @@ ROOT = KERNEL_DIR / "series"
 DEFAULT = ("mthp",)
 """The series that all is about where nobody names another."""
 PATCHES = ROOT / DEFAULT[0]
+_AND = "+"
+"""A directory that is called one+other has what it takes where both are applied. It is no series that can be named."""
 _FILE = re.compile(rb"^(?:---|\+\+\+) (?:[ab]/([^\t\n]+)|/dev/null)", re.MULTILINE)
 _RENAME = re.compile(rb"^(?:rename|copy) (?:from|to) ([^\n]+)", re.MULTILINE)
 
@@ -35,7 +37,14 @@ class Patch:
 
 def every() -> tuple[str, ...]:
     """The series that there are, the default first."""
-    return (*DEFAULT, *sorted({path.parent.name for path in ROOT.glob("*/series")} - set(DEFAULT)))
+    found = {path.parent.name for path in ROOT.glob("*/series") if _AND not in path.parent.name}
+    return (*DEFAULT, *sorted(found - set(DEFAULT)))
+
+
+def joints(series: Sequence[str], root: Path = ROOT) -> list[str]:
+    """The directories with what it takes where more than one of `series` are applied."""
+    found = sorted(path.parent.name for path in root.glob(f"*{_AND}*/series"))
+    return [name for name in found if set(name.split(_AND)) <= set(series)]
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -64,8 +73,8 @@ def default(series: Sequence[str], what: str) -> None:
 
 
 def load_all(series: Sequence[str]) -> list[Patch]:
-    """The patches of these series, one after the other."""
-    return [patch for name in series for patch in load(ROOT / name)]
+    """The patches of these series, one after the other, and then those for what they have to do with each other."""
+    return [patch for name in (*series, *joints(series)) for patch in load(ROOT / name)]
 
 
 def load(directory: Path = PATCHES) -> list[Patch]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab.checks.checkpatch import unlisted
 from lab.errors import Exit, LabError
-from lab.kernel.series import Patch, load
+from lab.kernel.series import DEFAULT, ROOT, Patch, every, joints, load, load_all, names
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
 from lab.paths import KERNEL_DIR
@@ -56,6 +56,33 @@ class Parts(unittest.TestCase):
         rows = re.findall(r"^\| \([a-g]\) (\d{4})(?:-(\d{4}))? \|", text, re.MULTILINE)
         listed = [number for first, last in rows for number in range(int(first), int(last or first) + 1)]
         self.assertEqual(listed, [int(patch.name[:4]) for patch in load()])
+
+
+class Joints(unittest.TestCase):
+    def test_what_two_series_have_to_do_with_each_other_comes_after_both(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            for one in ("a", "b", "a+b", "b+c", "a+b+c"):
+                (root / one).mkdir()
+                (root / one / "series").write_text("")
+            for series, found in (
+                (("a",), []),
+                (("b", "a"), ["a+b"]),
+                (("c", "b"), ["b+c"]),
+                (("a", "c", "b"), ["a+b", "a+b+c", "b+c"]),
+            ):
+                self.assertEqual(joints(series, root), found, series)
+
+    def test_it_is_part_of_both_and_of_neither(self) -> None:
+        joint = load(ROOT / "mthp+pud")
+        self.assertTrue(joint)
+        both = load_all(("mthp", "pud"))
+        self.assertEqual(both[-len(joint) :], joint)
+        self.assertEqual(len(both), len(joint) + sum(len(load_all((one,))) for one in ("mthp", "pud")))
+        self.assertEqual(load_all(DEFAULT), load())
+        self.assertNotIn("mthp+pud", every())
+        with self.assertRaises(LabError):
+            names("mthp+pud")
 
 
 class Maintainers(unittest.TestCase):
