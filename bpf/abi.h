@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d740013,	/* "mt", 19 */
+	MTHP_ABI = 0x6d740014,	/* "mt", 20 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -41,10 +41,11 @@ enum mthp_abi {
 
 /*
  * Sizes that are counted one by one: orders from 2, the least of anonymous memory, to 13, that of
- * a PMD of 64 KiB pages.
+ * a PMD of 64 KiB pages; and that of a PUD, 1 GiB of 4 KiB pages, whatever its order.
  */
 #define MTHP_LEAST_ORDER	2
-#define MTHP_NR_SIZES		12
+#define MTHP_PUD_SIZE		12
+#define MTHP_NR_SIZES		13
 
 /* A later kernel may have more of them. */
 #define MTHP_KNOWN(reason)	((reason) != 0 && (reason) < MTHP_NR_REASONS)
@@ -89,7 +90,8 @@ struct mthp_load {
 	enum mthp_bind bind;	/* the same of what rules bind */
 	/* Facts about the machine. */
 	__u32 page_shift;	/* of the base page: 12, 14 or 16 */
-	__u32 largest_pages;	/* of the largest folio; its order, too: bit n of a mask */
+	__u32 largest_pages;	/* of the largest folio but a PUD's; its order, too: bit n of a mask */
+	__u32 pud_pages;	/* the same of a PUD; 0: the kernel maps no anonymous memory by PUDs */
 	__u32 takes_back;	/* 1: the kernel asks at reclaim, so what was given can be taken back */
 	__u32 dry_run;		/* 1: nothing is narrowed; what would be is counted */
 	__u32 announces;	/* 1: cgroups are announced: there are profiles for some of them */
@@ -129,7 +131,7 @@ struct mthp_tunables {
 	__u32 spare_cache;	/* 1: page cache that reclaim would drop first is room */
 	__u32 some_stall;	/* 1: stall of some tasks counts, and not only that of all */
 	__u32 last_id;		/* user space's, of a slot without an id: the one that it had last */
-	__u32 pad;
+	__u32 pud_pages;	/* as page_shift */
 };
 
 /* What was decided for one reason, and by what. */
@@ -263,6 +265,7 @@ struct mthp_cgroup {
 	__u64 usage_pages;	/* charged pages at that time */
 	__u64 now_bytes;	/* anon+shmem at most, as of the last sample: with what was charged since */
 	__u64 machine_bytes;	/* room of the machine when last sampled; MTHP_NO_LIMIT */
+	__u64 pud_machine_bytes;	/* the same for a PUD, see mthp_pud_ahead() */
 	__u64 cache_bytes;	/* of that usage: page cache that would make room */
 	__u64 dropped_bytes;	/* room if all such page cache were dropped; MTHP_NO_LIMIT */
 	__s64 cache_beyond;	/* bytes of such page cache beyond what its own lists show */

@@ -38,6 +38,8 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		state->unlimited = mthp_no_limit(cgrp);
 	state->machine_bytes = mthp_machine_now(cgrp, t);
 	state->lifted = mthp_lifts(mthp_unmissed_now(state, t), state->machine_bytes, t);
+	if (mthp_load()->pud_pages)
+		state->pud_machine_bytes = mthp_machine_for_pud(cgrp, t);
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */

@@ -7,12 +7,16 @@
 #include "abi.h"
 
 /* Orders with a place of their own, as a mask can have them. */
-#define MTHP_PLACED	(1u << (MTHP_LEAST_ORDER + MTHP_NR_SIZES))
+#define MTHP_PLACED	(1u << (MTHP_LEAST_ORDER + MTHP_PUD_SIZE))
 
 #define MTHP_PLACE(n)	[1u << (MTHP_LEAST_ORDER + (n)) ... (2u << (MTHP_LEAST_ORDER + (n))) - 1] = (n)
 
-/* The place of the largest order of a mask.  To compute it would take some twenty instructions. */
+/*
+ * The place of the largest order of a mask.  To compute it would take some twenty instructions.  A
+ * mask without any of these orders is that of a PUD, which the kernel asks about alone.
+ */
 static const __u8 mthp_places[MTHP_PLACED] = {
+	[0] = MTHP_PUD_SIZE,
 	MTHP_PLACE(0), MTHP_PLACE(1), MTHP_PLACE(2), MTHP_PLACE(3), MTHP_PLACE(4), MTHP_PLACE(5),
 	MTHP_PLACE(6), MTHP_PLACE(7), MTHP_PLACE(8), MTHP_PLACE(9), MTHP_PLACE(10), MTHP_PLACE(11),
 };

@@ -33,7 +33,9 @@ struct mthp_facts {
 	__u64 flags;		/* enum bpf_mthp_flags */
 	__u64 memory_bytes;	/* anon+shmem of the cgroup, if memory_known */
 	__u64 room_bytes;	/* what the level that leaves the least does leave; MTHP_NO_LIMIT */
+	__u64 pud_room_bytes;	/* the same for a PUD, see mthp_pud_ahead() */
 	__u32 level;		/* that level: depth of the cgroup, 0: the machine */
+	__u32 pud_level;	/* the same for a PUD */
 	__u32 reason;		/* enum bpf_mthp_reason */
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
@@ -192,6 +194,15 @@ static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u64 swap
 	asm volatile("" : "+r"(within));
 #endif
 	return (__s64)(limit - used) | (within & (__s64)mthp_unlimited(t));
+}
+
+/*
+ * A PUD is many folios of the largest size at once, and is given where the last of them would be.
+ * So its room is the usual one with these pages, all but that last folio, taken as used ahead.
+ */
+static __always_inline __u64 mthp_pud_ahead(const struct mthp_tunables *t)
+{
+	return mthp_common(t)->pud_pages - mthp_common(t)->largest_pages;
 }
 
 /*
@@ -563,6 +574,19 @@ static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const 
 	return fits | -(fits & mthp_common(t)->largest_pages) | -mthp_lifted(f);
 }
 
+/*
+ * The same for a PUD, which only page faults ask for: all orders, or those below it.  It leaves less
+ * room than there is, so that where a PUD fits the largest of the other orders does as well.
+ */
+static __always_inline __u64 mthp_pud_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
+{
+	struct mthp_facts ahead = { .flags = f->flags, .reason = f->reason, .room_bytes = f->pud_room_bytes };
+	int fits = f->pud_room_bytes == MTHP_NO_LIMIT ||
+		   (mthp_room_orders(&ahead, t) & mthp_common(t)->largest_pages);
+
+	return fits ? MTHP_ALL_ORDERS : MTHP_ALL_ORDERS & (mthp_common(t)->pud_pages - 1);
+}
+
 /* The rule that leaves no order at all, if one does. */
 static __always_inline enum mthp_rule mthp_refusal(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
@@ -583,14 +607,28 @@ static __always_inline void mthp_leave(struct mthp_decision *d, __u64 left, enum
 	d->orders &= left;
 }
 
-/* Brings room_bytes and level of the facts up to date; @of: whose. */
-typedef void (*mthp_read_room)(struct mthp_facts *f, const void *of);
+/* Brings room_bytes and level of the facts up to date, with @pud those of a PUD as well; @of: whose. */
+typedef void (*mthp_read_room)(struct mthp_facts *f, const void *of, int pud);
 
 /* For facts that have them already. */
-static __always_inline void mthp_room_is_known(struct mthp_facts *f, const void *of)
+static __always_inline void mthp_room_is_known(struct mthp_facts *f, const void *of, int pud)
 {
 	(void)f;
 	(void)of;
+	(void)pud;
+}
+
+/* The room leaves orders.  @pud, for requests that may have one, is a constant: without it there is no such code. */
+static __always_inline void mthp_leave_room(struct mthp_decision *d, struct mthp_facts *f,
+					    const struct mthp_tunables *t, mthp_read_room room,
+					    const void *of, int pud)
+{
+	room(f, of, pud);
+	if (f->room_bytes != MTHP_NO_LIMIT)
+		mthp_leave(d, mthp_room_orders(f, t), MTHP_ROOM);
+	if (pud)
+		mthp_leave(d, mthp_pud_orders(f, t), MTHP_ROOM);
+	d->room_factor = mthp_factor(f, t);
 }
 
 /*
@@ -614,10 +652,10 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 		return d;
 	}
 	if (mthp_has(t, MTHP_RULE(ROOM))) {
-		room(f, of);
-		if (f->room_bytes != MTHP_NO_LIMIT)
-			mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
-		d.room_factor = mthp_factor(f, t);
+		if (f->reason == BPF_MTHP_FAULT && mthp_common(t)->pud_pages)
+			mthp_leave_room(&d, f, t, room, of, 1);
+		else
+			mthp_leave_room(&d, f, t, room, of, 0);
 	}
 	cap = mthp_cap(f, t);
 	if (cap < MTHP_NO_CAP && mthp_has(t, MTHP_RULE(CAP)) && !mthp_wanted(f, t))

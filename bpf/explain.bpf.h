@@ -39,6 +39,8 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 	}
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		mthp_walk_to_root(&f, &place);
+	if (mthp_load()->pud_pages && mthp_has(t, MTHP_RULE(ROOM)))
+		mthp_walk_for_pud(&f, &place, mthp_machine_for_pud(cgrp, t));
 	mthp_decide_each(r->decided, &f, t);
 	mthp_describe_facts(r, &f, cgrp, state, t);
 	return 0;

@@ -42,6 +42,21 @@ __noinline int mthp_describe_level(struct mthp_record *r __arg_nonnull, struct c
 	return 0;
 }
 
+/* Where no more than a PUD was taken away it is the level that has no room for one that is shown. */
+static __always_inline void mthp_describe_pud(struct mthp_record *r, struct cgroup *cgrp,
+					      const struct mthp_facts *f, const struct mthp_tunables *t)
+{
+	const struct mthp_decision *fault = &r->decided[BPF_MTHP_FAULT];
+	__u64 left;
+
+	if (fault->rule != MTHP_ROOM || !(fault->orders & mthp_common(t)->largest_pages))
+		return;
+	r->room_bytes = f->pud_room_bytes;
+	mthp_describe_level(r, cgrp, f->pud_level, t);
+	left = r->limit_bytes + (r->level_id ? r->cache_bytes : 0) - r->used_bytes;
+	r->room_bytes = (__s64)left > 0 ? left : 0;
+}
+
 /* Decides from facts that are complete.  A global function: the verifier follows one reason, not five. */
 __noinline int mthp_decide_known(struct mthp_facts *f __arg_nonnull, const struct mthp_tunables *t __arg_nonnull,
 				 struct mthp_decision *decided __arg_nonnull)
@@ -87,6 +102,8 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 	else
 		__builtin_memset(&r->gaps, 0, sizeof(r->gaps));
 	mthp_describe_level(r, cgrp, f->level, t);
+	if (mthp_load()->pud_pages)
+		mthp_describe_pud(r, cgrp, f, t);
 }
 
 /* A change of decision, which counts as reported from here on. */
@@ -141,6 +158,8 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	mthp_kept_facts(&f, state);
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		mthp_walk_to_root(&f, &place);
+	if (mthp_load()->pud_pages && mthp_has(t, MTHP_RULE(ROOM)))
+		mthp_walk_for_pud(&f, &place, state->pud_machine_bytes);
 	mthp_decide_each(decided, &f, t);
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
 		differs |= decided[reason].orders != state->reported[reason];

@@ -299,6 +299,8 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 		return 0;
 
 	state->machine_bytes = mthp_scanned_machine(cgrp, t);
+	if (mthp_load()->pud_pages)
+		state->pud_machine_bytes = mthp_machine_for_pud(cgrp, t);
 	if (mthp_load()->rules & MTHP_RULE(ROOM)) {
 		below = mthp_below_limits(cgrp);
 		state->unlimited = below == MTHP_NO_LIMIT;

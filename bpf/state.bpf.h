@@ -171,6 +171,7 @@ static __always_inline int mthp_populated(struct cgroup *cgrp)
 	/* Nothing was there before: all that is charged now is its memory. */		\
 	.memory_known = (accounted),							\
 	.machine_bytes = MTHP_NO_LIMIT,							\
+	.pud_machine_bytes = MTHP_NO_LIMIT,						\
 	.dropped_bytes = MTHP_NO_LIMIT,							\
 	.reported = { MTHP_EACH_REASON(MTHP_ALL_ORDERS) },				\
 }
@@ -284,12 +285,43 @@ static __always_inline void mthp_walk_to_root(struct mthp_facts *f, const void *
 	f->level = mthp_key_level(key);
 }
 
+/* No limit was on the path a moment ago, and its own is seen at once. */
+static __always_inline int mthp_is_unlimited(const struct mthp_place *place)
+{
+	return place->state && place->state->unlimited && !mthp_own_limit(place->cgrp, place->t);
+}
+
+/*
+ * The room of a PUD, by a walk of its own: where the usual one finds no limit that matters there may
+ * be one that 1 GiB does not fit.  @machine_bytes: what the machine has for one.
+ */
+static __always_inline void mthp_walk_for_pud(struct mthp_facts *f, const struct mthp_place *place,
+					      __u64 machine_bytes)
+{
+	__u64 cache = place->state ? place->state->cache_bytes : 0, room;
+	__s64 key;
+
+	f->pud_room_bytes = machine_bytes;
+	f->pud_level = 0;
+	if (mthp_is_unlimited(place))
+		return;
+	key = mthp_limit_of_pud(place->cgrp, cache, place->t);
+	room = mthp_key_bytes(key, place->t);
+	if (room == MTHP_NO_LIMIT || room > machine_bytes)
+		return;
+	f->pud_room_bytes = room;
+	f->pud_level = mthp_key_level(key);
+}
+
 /* The same for a request: a limit of its own it sees at once, a new one above it soon. */
-static __always_inline void mthp_walk_for_request(struct mthp_facts *f, const void *of)
+static __always_inline void mthp_walk_for_request(struct mthp_facts *f, const void *of, int pud)
 {
 	const struct mthp_place *place = of;
 
-	if (place->state && place->state->unlimited && !mthp_own_limit(place->cgrp, place->t))
+	if (pud)
+		mthp_walk_for_pud(f, place, place->state ? place->state->pud_machine_bytes :
+							   mthp_machine_for_pud(place->cgrp, place->t));
+	if (mthp_is_unlimited(place))
 		return;
 	mthp_walk_to_root(f, of);
 }

@@ -33,18 +33,18 @@ struct answer {
 	__u64 fits_is_given, stale;
 };
 
-static __u64 room_of(const struct what_if *c)
+static __u64 room_of(const struct what_if *c, __u64 ahead, __u64 never_fits)
 {
 	const struct mthp_tunables *t = &c->t;
 	__s64 none = mthp_level_key(mthp_unlimited(t), 0), room;
 	__u64 swapped = t->takes_back ? c->swapped : 0;
 
 	if (c->machine) {
-		room = mthp_level_room(c->limit, c->used, MTHP_NOT_COUNTED, t->limit_share, t);
+		room = mthp_level_room(c->limit, c->used + ahead, MTHP_NOT_COUNTED, t->limit_share, t);
 		return mthp_key_bytes(mthp_level_key(room, 0), t);
 	}
-	return mthp_key_bytes(mthp_nearer(none, 1, c->limit, c->used - c->cache,
-					  swapped + mthp_never_fits(t->limit_share, t), t->limit_share, t), t);
+	return mthp_key_bytes(mthp_nearer(none, 1, c->limit, c->used - c->cache + ahead,
+					  swapped + never_fits, t->limit_share, t), t);
 }
 
 static __u64 is_stale(const struct what_if *c)
@@ -74,7 +74,8 @@ int main(int argc, char **argv)
 		struct mthp_facts f = {
 			.flags = c.flags, .memory_bytes = c.memory_bytes, .memory_known = c.memory_known,
 			.populated = c.populated, .sparse = c.sparse, .pressure = c.pressure,
-			.room_bytes = room_of(&c),
+			.room_bytes = room_of(&c, 0, mthp_never_fits(c.t.limit_share, &c.t)),
+			.pud_room_bytes = room_of(&c, mthp_pud_ahead(&c.t), MTHP_NOT_COUNTED),
 		};
 		struct answer a = { .now = {
 			.memory_bytes = c.memory_bytes, .memory_known = c.memory_known,

@@ -226,6 +226,14 @@ fn x86() -> Sizes {
     }
 }
 
+/// With 1 GiB.
+fn x86_pud() -> Sizes {
+    Sizes {
+        orders: 0x3fc | 1 << 18,
+        page_shift: 12,
+    }
+}
+
 /// Base pages of 64 KiB.
 fn arm() -> Sizes {
     Sizes {
@@ -244,7 +252,7 @@ fn cases(sizes: &Sizes) -> (Vec<WhatIf>, Vec<Answer>) {
 
 #[test]
 fn what_is_said_to_end_a_rule_ends_it_and_nothing_less_does() {
-    for sizes in [x86(), arm()] {
+    for sizes in [x86(), x86_pud(), arm()] {
         let (cases, answers) = cases(&sizes);
         let mut all = Vec::new();
         for (case, answer) in cases.iter().zip(&answers) {
@@ -282,83 +290,85 @@ fn what_is_said_to_end_a_rule_ends_it_and_nothing_less_does() {
 /// Where that rule is the only one that narrows, large folios are back.
 #[test]
 fn all_sizes_come_back_where_only_the_room_was_short() {
-    let sizes = x86();
-    let (mut cases, _) = cases(&sizes);
-    for case in &mut cases {
-        case.t.rules = 1 << Rule::Room as u32;
-    }
-    let answers = decide(&cases);
-    let mut enough = Vec::new();
-    for (case, answer) in cases.iter().zip(&answers) {
-        if rules(&answer.now) != [Rule::Room] {
-            continue;
+    for sizes in [x86(), x86_pud()] {
+        let (mut cases, _) = cases(&sizes);
+        for case in &mut cases {
+            case.t.rules = 1 << Rule::Room as u32;
         }
-        let until = until(Rule::Room, &answer.now, &case.t, &sizes);
-        let Until::Room {
-            used_bytes: Some(used),
-            ..
-        } = until
-        else {
-            continue;
-        };
-        let cache = if case.machine == 0 { case.cache } else { 0 };
-        enough.push(WhatIf {
-            used: (used >> 12) + cache,
-            ..*case
-        });
-    }
-    assert!(enough.len() > 1000, "{}", enough.len());
-    for answer in decide(&enough) {
-        for reason in Reason::ALL {
-            let orders = answer.now.decided[reason as usize].orders;
-            assert_eq!(orders, abi::ALL_ORDERS, "{}", reason.name());
+        let answers = decide(&cases);
+        let mut enough = Vec::new();
+        for (case, answer) in cases.iter().zip(&answers) {
+            if rules(&answer.now) != [Rule::Room] {
+                continue;
+            }
+            let until = until(Rule::Room, &answer.now, &case.t, &sizes);
+            let Until::Room {
+                used_bytes: Some(used),
+                ..
+            } = until
+            else {
+                continue;
+            };
+            let cache = if case.machine == 0 { case.cache } else { 0 };
+            enough.push(WhatIf {
+                used: (used >> 12) + cache,
+                ..*case
+            });
+        }
+        assert!(enough.len() > 1000, "{}", enough.len());
+        for answer in decide(&enough) {
+            for reason in Reason::ALL {
+                let orders = answer.now.decided[reason as usize].orders;
+                assert_eq!(orders, abi::ALL_ORDERS, "{}", reason.name());
+            }
         }
     }
 }
 
 #[test]
 fn the_next_size_comes_with_the_room_that_is_named() {
-    let sizes = x86();
-    let (cases, answers) = cases(&sizes);
-    let (mut enough, mut short) = (Vec::new(), Vec::new());
-    for (case, answer) in cases.iter().zip(&answers) {
-        if !rules(&answer.now).contains(&Rule::Room) {
-            continue;
+    for sizes in [x86(), x86_pud()] {
+        let (cases, answers) = cases(&sizes);
+        let (mut enough, mut short) = (Vec::new(), Vec::new());
+        for (case, answer) in cases.iter().zip(&answers) {
+            if !rules(&answer.now).contains(&Rule::Room) {
+                continue;
+            }
+            let until = until(Rule::Room, &answer.now, &case.t, &sizes);
+            let Until::Room {
+                next: Some(next), ..
+            } = until
+            else {
+                continue;
+            };
+            let room = next.room_bytes >> 12;
+            let cache = if case.machine == 0 { case.cache } else { 0 };
+            // The least room that a level may leave and still count.
+            if room <= case.limit && case.t.limit_share == 0 {
+                let used = case.limit - room + cache;
+                enough.push((WhatIf { used, ..*case }, next.size.clone()));
+                short.push((
+                    WhatIf {
+                        used: used + 1,
+                        ..*case
+                    },
+                    next.size,
+                ));
+            }
         }
-        let until = until(Rule::Room, &answer.now, &case.t, &sizes);
-        let Until::Room {
-            next: Some(next), ..
-        } = until
-        else {
-            continue;
-        };
-        let room = next.room_bytes >> 12;
-        let cache = if case.machine == 0 { case.cache } else { 0 };
-        // The least room that a level may leave and still count.
-        if room <= case.limit && case.t.limit_share == 0 {
-            let used = case.limit - room + cache;
-            enough.push((WhatIf { used, ..*case }, next.size.clone()));
-            short.push((
-                WhatIf {
-                    used: used + 1,
-                    ..*case
-                },
-                next.size,
-            ));
-        }
-    }
-    assert!(enough.len() > 500, "{}", enough.len());
-    for (those, is_enough) in [(enough, true), (short, false)] {
-        let answers = decide(&those.iter().map(|(case, _)| *case).collect::<Vec<_>>());
-        for ((case, size), answer) in those.iter().zip(&answers) {
-            let by_room = Reason::ALL.map(|reason| answer.now.decided[reason as usize]);
-            let factor = by_room.iter().map(|d| d.room_factor).max().unwrap();
-            let strict = by_room.iter().find(|d| d.room_factor == factor).unwrap();
-            let order = (0..10).find(|order| sizes.name(*order) == *size).unwrap();
-            // A cap may take it away for this reason.
-            let capped = case.t.rules & (1 << Rule::Cap as u32) != 0;
-            let allowed = strict.orders & (1 << order) != 0;
-            assert!(allowed == is_enough || capped, "{size} {is_enough}");
+        assert!(enough.len() > 500, "{}", enough.len());
+        for (those, is_enough) in [(enough, true), (short, false)] {
+            let answers = decide(&those.iter().map(|(case, _)| *case).collect::<Vec<_>>());
+            for ((case, size), answer) in those.iter().zip(&answers) {
+                let by_room = Reason::ALL.map(|reason| answer.now.decided[reason as usize]);
+                let factor = by_room.iter().map(|d| d.room_factor).max().unwrap();
+                let strict = by_room.iter().find(|d| d.room_factor == factor).unwrap();
+                let order = (0..20).find(|order| sizes.name(*order) == *size).unwrap();
+                // A cap may take it away for this reason.
+                let capped = case.t.rules & (1 << Rule::Cap as u32) != 0;
+                let allowed = strict.orders & (1 << order) != 0;
+                assert!(allowed == is_enough || capped, "{size} {is_enough}");
+            }
         }
     }
 }

@@ -84,6 +84,7 @@ tests! {
     a_cap_is_each_reasons_own,
     a_rule_that_is_off_narrows_nothing,
     rules_compose_by_and,
+    each_size_is_counted_in_its_place,
 }
 
 tests! {
@@ -105,6 +106,9 @@ tests! {
     a_factor_of_zero_does_not_divide,
     page_cache_of_a_subtree_is_counted_once,
     page_cache_at_a_scan_is_what_could_go,
+    a_pud_has_to_fit_at_the_very_page,
+    a_pud_is_given_where_its_last_folio_would_be,
+    a_pud_is_for_page_faults,
 }
 
 tests! {

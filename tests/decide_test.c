@@ -5,6 +5,10 @@
  */
 #include "facts.h"
 
+/* The types of the kernel that it names are those of hook.h. */
+#define MTHP_KERNEL_H
+#include "count.bpf.h"
+
 static void the_decision_has_orders_that_there_are(void)
 {
 	for (int i = 0; i < 1000000; i++) {
@@ -94,6 +98,8 @@ static void forced_collapse_is_bound_on_request(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 collapse;
 
+		/* A PUD aside, which nothing collapses to. */
+		f.pud_room_bytes = MTHP_NO_LIMIT;
 		t.bind |= MTHP_BIND_COLLAPSE;
 		t.cap[BPF_MTHP_COLLAPSE] = t.cap[BPF_MTHP_FAULT];
 		/* Forced, it is not lifted: there is no stall that it ends. */
@@ -115,6 +121,7 @@ static void advised_memory_that_fits_is_left_alone(void)
 		f.flags |= BPF_MTHP_ADVISED;
 		f.pressure = 0;
 		f.room_bytes = MTHP_NO_LIMIT;
+		f.pud_room_bytes = MTHP_NO_LIMIT;
 		t.bind &= ~MTHP_BIND_ADVISED;
 		CHECK(!(MTHP_ALL_ORDERS & ~decide(&f, &t)), "%llx", decide(&f, &t));
 	}
@@ -757,6 +764,18 @@ static void rules_compose_by_and(void)
 	}
 }
 
+/* The kernel asks about a PUD alone, and never about no order at all. */
+static void each_size_is_counted_in_its_place(void)
+{
+	for (__u32 order = MTHP_LEAST_ORDER; order < MTHP_LEAST_ORDER + MTHP_PUD_SIZE; order++) {
+		CHECK(mthp_size(1ULL << order) == order - MTHP_LEAST_ORDER, "order %u alone", order);
+		CHECK(mthp_size((2ULL << order) - 4) == order - MTHP_LEAST_ORDER, "order %u of several", order);
+	}
+	for (__u32 order = MTHP_LEAST_ORDER + MTHP_PUD_SIZE; order < 64; order++)
+		CHECK(mthp_size(1ULL << order) == MTHP_PUD_SIZE, "order %u", order);
+	_Static_assert(MTHP_PUD_SIZE == MTHP_NR_SIZES - 1, "a place of its own");
+}
+
 static const struct test tests[] = {
 	TEST(the_decision_has_orders_that_there_are),
 	TEST(a_rule_is_named_iff_it_narrows),
@@ -797,6 +816,7 @@ static const struct test tests[] = {
 	TEST(a_cap_is_each_reasons_own),
 	TEST(a_rule_that_is_off_narrows_nothing),
 	TEST(rules_compose_by_and),
+	TEST(each_size_is_counted_in_its_place),
 };
 
 RUN_TESTS(tests)

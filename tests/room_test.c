@@ -326,6 +326,112 @@ static void page_cache_at_a_scan_is_what_could_go(void)
 	}
 }
 
+/* One limit, in pages: the facts as the walk has them. */
+static struct mthp_facts below(__u64 limit, __u64 used, __u64 swapped, const struct mthp_tunables *t)
+{
+	__s64 none = mthp_level_key(mthp_unlimited(t), 0);
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
+
+	f.room_bytes = mthp_key_bytes(mthp_nearer(none, 1, limit, used,
+						  swapped + mthp_never_fits(t->limit_share, t),
+						  t->limit_share, t), t);
+	f.pud_room_bytes = mthp_key_bytes(mthp_nearer(none, 1, limit, used + mthp_pud_ahead(t),
+						      swapped + MTHP_NOT_COUNTED, t->limit_share, t), t);
+	return f;
+}
+
+#define GIB	(1024 * MIB)
+#define PMD	(1ULL << 9)
+#define PUD	(1ULL << 18)
+
+static int gives_pud(__u64 limit, __u64 used, __u64 flags, const struct mthp_tunables *t)
+{
+	struct mthp_facts f = below(limit >> 12, used >> 12, 0, t);
+
+	f.flags = flags;
+	return !!(decide(&f, t) & PUD);
+}
+
+static void a_pud_has_to_fit_at_the_very_page(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f;
+
+	t.pud_pages = PUD_PAGES;
+	/* Half of the limit may be in large folios. */
+	CHECK(gives_pud(5 * GIB, GIB + GIB / 2, 0, &t), "with it half of the limit is used");
+	CHECK(!gives_pud(5 * GIB, 2 * GIB + 2 * MIB + 4096, 0, &t), "a page more, and K is asked");
+	/* Of what is left for the last 2 MiB they may be a 1024th. */
+	CHECK(gives_pud(5 * GIB, 2 * GIB + 2 * MIB, 0, &t), "2 GiB for the last 2 MiB");
+	CHECK(gives_pud(2 * GIB, 0, 0, &t), "half of it");
+	CHECK(!gives_pud(2 * GIB, 4096, 0, &t), "a page more");
+	CHECK(!gives_pud(GIB, 0, 0, &t), "all of it");
+	/* That all there is fits would do for 2 MiB, which reclaim takes back. */
+	f = below(GIB >> 12, (GIB - 8 * MIB) >> 12, 0, &t);
+	CHECK(decide(&f, &t) == (MTHP_ALL_ORDERS & (PUD - 1)), "2 MiB");
+	/* Who asks for it gets what fits once, beside the reserve. */
+	CHECK(gives_pud(5 * GIB, 4 * GIB - 8 * MIB, BPF_MTHP_ADVISED, &t), "fits once");
+	CHECK(!gives_pud(5 * GIB, 4 * GIB - 8 * MIB + 4096, BPF_MTHP_ADVISED, &t), "just not");
+	CHECK(!gives_pud(GIB, 0, BPF_MTHP_ADVISED, &t), "its tables do not");
+	t.bind |= MTHP_BIND_ADVISED;
+	CHECK(!gives_pud(5 * GIB, 4 * GIB - 8 * MIB, BPF_MTHP_ADVISED, &t), "bound on request");
+	t.limit_share = 0;
+	CHECK(!gives_pud(5 * GIB, 2 * GIB + 2 * MIB + 4096, 0, &t), "without a share");
+	CHECK(gives_pud(5 * GIB, 2 * GIB + 2 * MIB, 0, &t), "without a share");
+}
+
+/* As if the pages but the last 2 MiB were used: so never where those 2 MiB would be refused. */
+static void a_pud_is_given_where_its_last_folio_would_be(void)
+{
+	int given = 0, refused = 0;
+
+	for (int i = 0; i < 300000; i++) {
+		struct mthp_tunables t = nasty_tunables();
+		__u64 limit = random_u64() % (64 * GIB >> 12), used = random_u64() % (limit + 1000);
+		__u64 swapped = random_u64() % 100000;
+		struct mthp_facts f, last;
+		__u64 got;
+
+		t.page_shift = 12;
+		t.pud_pages = PUD_PAGES;
+		t.rules = MTHP_RULE(ROOM) | MTHP_RULE(SPARSE);
+		t.room_factor = 1 + random_u64() % 2048;
+		f = below(limit, used, swapped, &t);
+		f.flags = random_u64() % 2;
+		got = decide(&f, &t);
+		/* No excuse by what is taken back. */
+		t.takes_back = 0;
+		last = below(limit, used + mthp_pud_ahead(&t), swapped, &t);
+		last.flags = f.flags;
+		last.pud_room_bytes = MTHP_NO_LIMIT;
+		CHECK(!!(got & PUD) == !!(decide(&last, &t) & PMD), "%llu of %llu", used, limit);
+		CHECK(!(got & PUD) || got & PMD, "%llx", got);
+		given += !!(got & PUD);
+		refused += !(got & PUD) && got & PMD;
+	}
+	CHECK(given > 10000 && refused > 10000, "%d, %d", given, refused);
+}
+
+/* At page faults alone: nobody else asks for one, and what they say is not to change with it. */
+static void a_pud_is_for_page_faults(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
+		struct mthp_facts f = calm(reason);
+		struct mthp_decision d;
+
+		f.pud_room_bytes = 0;
+		t.pud_pages = PUD_PAGES;
+		d = decided(&f, &t);
+		CHECK(d.orders == (reason == BPF_MTHP_FAULT ? MTHP_ALL_ORDERS & (PUD - 1) : MTHP_ALL_ORDERS),
+		      "reason %u", reason);
+		CHECK(d.rule == (reason == BPF_MTHP_FAULT ? MTHP_ROOM : MTHP_NONE), "reason %u", reason);
+		t.pud_pages = 0;
+		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "a kernel that has none");
+	}
+}
+
 static const struct test tests[] = {
 	TEST(a_limit_is_none_while_large_folios_have_not_had_their_share),
 	TEST(a_limit_is_none_while_all_fits),
@@ -344,6 +450,9 @@ static const struct test tests[] = {
 	TEST(a_factor_of_zero_does_not_divide),
 	TEST(page_cache_of_a_subtree_is_counted_once),
 	TEST(page_cache_at_a_scan_is_what_could_go),
+	TEST(a_pud_has_to_fit_at_the_very_page),
+	TEST(a_pud_is_given_where_its_last_folio_would_be),
+	TEST(a_pud_is_for_page_faults),
 };
 
 RUN_TESTS(tests)

@@ -172,7 +172,7 @@ static __always_inline __s64 mthp_least_room(const struct mthp_counters *counter
  * The same of a cgroup.  A global function: the verifier follows its loop once, and not
  * again for each reason and each state before the call.
  */
-__noinline __s64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted, __u64 cache_bytes, __u32 share,
+__noinline __s64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted, __s64 cache_bytes, __u32 share,
 				    __u64 never_fits)
 {
 	struct mthp_counters counters;
@@ -186,6 +186,17 @@ static __always_inline __s64 mthp_limit_that_binds(struct cgroup *cgrp, __u64 ca
 						   const struct mthp_tunables *t)
 {
 	return mthp_nearest_limit(cgrp, cache_bytes, t->limit_share, mthp_never_fits(t->limit_share, t));
+}
+
+/*
+ * The same for a PUD: page cache makes room for that much less.  That all fits now is no excuse, as
+ * reclaim does not ask about a PUD: what was given stays while it is used.
+ */
+static __always_inline __s64 mthp_limit_of_pud(struct cgroup *cgrp, __u64 cache_bytes,
+					       const struct mthp_tunables *t)
+{
+	return mthp_nearest_limit(cgrp, cache_bytes - (mthp_pud_ahead(t) << mthp_common(t)->page_shift),
+				  t->limit_share, MTHP_NOT_COUNTED);
 }
 
 /* Bytes below it, whatever the share of large folios; MTHP_NO_LIMIT without any. */

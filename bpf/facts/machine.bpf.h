@@ -43,16 +43,22 @@ static __always_inline int mthp_counts_machine(const struct mthp_tunables *t)
 	return mthp_has(t, MTHP_RULE(ROOM)) && t->count_machine;
 }
 
-/* Bytes until it is full; MTHP_NO_LIMIT while large folios may have their share. */
-static __always_inline __u64 mthp_machine_room(const struct mthp_machine *machine, const struct mthp_tunables *t)
+/* Bytes until it is full, with pages used @ahead; MTHP_NO_LIMIT while large folios may have their share. */
+static __always_inline __u64 mthp_machine_ahead(const struct mthp_machine *machine, __u64 ahead,
+						const struct mthp_tunables *t)
 {
 	__u64 total = machine->total;
 	__s64 room;
 
 	if (!total)
 		return MTHP_NO_LIMIT;
-	room = mthp_level_room(total, total - machine->spare, MTHP_NOT_COUNTED, t->limit_share, t);
+	room = mthp_level_room(total, total - machine->spare + ahead, MTHP_NOT_COUNTED, t->limit_share, t);
 	return mthp_key_bytes(mthp_level_key(room, 0), t);
+}
+
+static __always_inline __u64 mthp_machine_room(const struct mthp_machine *machine, const struct mthp_tunables *t)
+{
+	return mthp_machine_ahead(machine, 0, t);
 }
 
 /* The same as of now, if a rule asks for it. */
@@ -64,6 +70,17 @@ static __always_inline __u64 mthp_machine_now(struct cgroup *cgrp, const struct 
 		return MTHP_NO_LIMIT;
 	mthp_read_machine(&machine, cgrp, t->count_nodes);
 	return mthp_machine_room(&machine, t);
+}
+
+/* The same for a PUD. */
+static __always_inline __u64 mthp_machine_for_pud(struct cgroup *cgrp, const struct mthp_tunables *t)
+{
+	struct mthp_machine machine;
+
+	if (!mthp_counts_machine(t))
+		return MTHP_NO_LIMIT;
+	mthp_read_machine(&machine, cgrp, t->count_nodes);
+	return mthp_machine_ahead(&machine, mthp_pud_ahead(t), t);
 }
 
 /* The machine as the level that leaves the least. */

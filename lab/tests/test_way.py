@@ -42,6 +42,8 @@ RULES = (
     "mthp_sparse",
     "mthp_refusal",
     "mthp_room_orders",
+    "mthp_pud_orders",
+    "mthp_leave_room",
     "mthp_cap",
     "mthp_leave",
 )
@@ -54,8 +56,8 @@ IN_ORDER = ("mthp_answer_for", "mthp_decide")
 _NAME = re.compile(r"\bmthp_\w+")
 _STEP = re.compile(r"^[ |]*(mthp_\w+)", re.MULTILINE)
 """The function that a line of the picture begins with."""
-_PASSED = (re.compile(r"\broom\("), "mthp_walk_for_request(")
-"""mthp_decide() has the walk from its caller."""
+_PASSED = (re.compile(r"\broom\b"), "mthp_walk_for_request(")
+"""mthp_decide() has the walk from its caller, and passes it on."""
 # The kernel's style: a definition begins in the first column, its body ends with a brace there.
 _FUNCTION = re.compile(
     r"^(?:[a-z_][\w \t*]*\b(mthp_\w+)\(|unsigned long BPF_PROG\((mthp_\w+),)[^;{]*\)\n\{\n(.*?)^\}", re.M | re.S
@@ -240,7 +242,7 @@ class WayTest(unittest.TestCase):
             (
                 "bpf/decide.h",
                 "d.rule = mthp_refusal(f, t);",
-                "room(f, of);",
+                "mthp_leave_room(&d, f, t, room, of, 1);",
                 "mthp_decide has mthp_walk_for_request where mthp_refusal is drawn",
             ),
         ):

@@ -119,8 +119,8 @@ impl Decides {
             let decided = now.decided[reason as usize];
             let narrowed = verdict.explained.narrowed[reason as usize];
             Decision {
-                allowed: sizes.mask_name(decided.orders),
-                orders: decided.orders & sizes.orders,
+                allowed: sizes.mask_name(reason, decided.orders),
+                orders: decided.orders & sizes.of(reason),
                 rule: Rule::of(decided.rule),
                 room_factor: (decided.room_factor != 0).then_some(decided.room_factor),
                 since_ms: match verdict.explained.since_ns[reason as usize] {

@@ -57,6 +57,11 @@ pub fn page_shift() -> u32 {
         .unwrap_or(12)
 }
 
+/// What a PMD maps.
+fn pmd_kib() -> u64 {
+    1 << (2 * page_shift() - 3 - 10)
+}
+
 /// The word in brackets of a sysfs choice.
 fn chosen(text: &str) -> Option<&str> {
     Some(text.split_once('[')?.1.split_once(']')?.0)
@@ -74,7 +79,7 @@ pub(super) fn files(dir: &Path, wanted: &Wanted) -> io::Result<Vec<String>> {
     };
     let mut sizes = Vec::new();
     for entry in fs::read_dir(dir)? {
-        let kib = kib_of(&entry?.file_name());
+        let kib = kib_of(&entry?.file_name()).filter(|kib| *kib <= pmd_kib());
         let file = |kib| format!("hugepages-{kib}kB{rest}");
         // Some sizes are of shared memory only.
         sizes.extend(kib.filter(|kib| dir.join(file(*kib)).exists()));
@@ -300,6 +305,24 @@ mod tests {
         );
         let none = sizes(&dir.path().join("absent"), 12);
         assert_eq!(none.orders, ALL_ORDERS);
+    }
+
+    #[test]
+    fn a_size_beyond_that_of_a_pmd_is_there_and_nobody_sets_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let beyond = 1 << (2 * page_shift() - 3);
+        for kib in [64, pmd_kib(), beyond] {
+            let size = dir.path().join(format!("hugepages-{kib}kB"));
+            fs::create_dir(&size).unwrap();
+            fs::write(size.join("enabled"), "always inherit madvise [never]\n").unwrap();
+        }
+        assert!(sizes(dir.path(), page_shift()).pud().is_some());
+        let wanted = BASELINE
+            .iter()
+            .find(|wanted| wanted.file.starts_with(SIZES));
+        let wanted = [64, pmd_kib()].map(|kib| (wanted.unwrap(), kib));
+        let names = wanted.map(|(_, kib)| format!("hugepages-{kib}kB/enabled"));
+        assert_eq!(files(dir.path(), wanted[0].0).unwrap(), names);
     }
 
     #[test]

@@ -50,7 +50,9 @@ copies! {
     /// Every order but 0, which is always allowed.
     ALL_ORDERS is MTHP_ALL_ORDERS: u64 = !1;
     /// Sizes that are counted one by one, from that of [`LEAST_ORDER`] on.
-    SIZES is MTHP_NR_SIZES: usize = 12;
+    SIZES is MTHP_NR_SIZES: usize = 13;
+    /// The place of a PUD among them, which is of another order.
+    PUD_SIZE is MTHP_PUD_SIZE: usize = 12;
     /// The least order of anonymous memory.
     LEAST_ORDER is MTHP_LEAST_ORDER: u32 = 2;
     /// Policies that one attachment serves at a time.
@@ -272,7 +274,7 @@ mod tests {
         for part in ["mthp_tunables.rules 44\n", "mthp_cgroup.stall 0\n"] {
             assert!(layout.contains(part), "{layout}");
         }
-        let written = (19, 0xf5cc_cd9b_b3b9_a711);
+        let written = (20, 0x776e_449d_412a_8b59);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,

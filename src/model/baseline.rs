@@ -28,7 +28,8 @@ pub enum Value {
     Pages,
 }
 
-/// What stands for a size in [`Wanted::file`].
+/// What stands for a size in [`Wanted::file`]: each of those up to that of a PMD.  1 GiB is for
+/// programs that are known to use it, so whoever wants it sets it.
 pub const SIZES: &str = "hugepages-*kB";
 
 /// All of them, in the order in which they are written: what gives large folios comes last.

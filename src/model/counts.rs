@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::abi::{Explained, LEAST_ORDER, SIZES};
+use super::abi::{Explained, LEAST_ORDER, PUD_SIZE, SIZES};
 use super::orders::Sizes;
 use super::reason::Reason;
 
@@ -75,7 +75,14 @@ impl BySize {
 
     /// Those that there were requests for.
     pub fn named(&self, sizes: &Sizes) -> Vec<SizeCount> {
-        let counts = (LEAST_ORDER..).zip(self.0);
+        // Nothing is counted there where the kernel has none.
+        let pud = sizes.pud().unwrap_or(2 * (sizes.page_shift - 3));
+        let order = |place: usize| match place {
+            PUD_SIZE => pud,
+            place => LEAST_ORDER + place as u32,
+        };
+        let counts = self.0.into_iter().enumerate();
+        let counts = counts.map(|(place, count)| (order(place), count));
         let requests = counts.filter(|(_, count)| count.requests != 0);
         let named = requests.map(|(order, count)| SizeCount {
             size: sizes.name(order),
@@ -96,6 +103,7 @@ mod tests {
         let fault = Reason::Fault as usize;
         (explained.allowed[fault][2], explained.denied[fault][2]) = (4, 3);
         explained.allowed[fault][7] = 1;
+        explained.denied[fault][PUD_SIZE] = 5;
         let mut all = BySize::default();
         all.add(&explained, Reason::Fault);
         all.add(&explained, Reason::Fault);
@@ -104,8 +112,9 @@ mod tests {
         let wanted = serde_json::json!([
             {"size": "64K", "requests": 14, "allowed": 8, "denied": 6},
             {"size": "2M", "requests": 2, "allowed": 2, "denied": 0},
+            {"size": "1G", "requests": 10, "allowed": 0, "denied": 10},
         ]);
         assert_eq!(named, wanted);
-        assert_eq!(requests(&explained, Reason::Fault), 8);
+        assert_eq!(requests(&explained, Reason::Fault), 13);
     }
 }

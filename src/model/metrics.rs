@@ -64,8 +64,10 @@ pub const MOST_CGROUPS: usize = 1000;
 /// counters of one size.
 pub const LEAST_SERIES: usize = 2 * Reason::ALL.len() + 1 + 2;
 
-/// And at most: room, memory, and for each reason each rule that has narrowed, and each size.
-pub const MOST_SERIES: usize = LEAST_SERIES + Reason::ALL.len() * (Rule::ALL.len() + 2 * SIZES);
+/// And at most: room, memory, for each reason each rule that has narrowed, and each size; 1 GiB at
+/// page faults alone.
+pub const MOST_SERIES: usize =
+    LEAST_SERIES + Reason::ALL.len() * (Rule::ALL.len() + 2 * (SIZES - 1)) + 2;
 
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]

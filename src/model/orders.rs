@@ -15,18 +15,38 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The part of a mask that exists here.
+    /// The part of masks that exists here.
     pub fn real(&self, masks: &ByReason<u64>) -> ByReason<u64> {
-        masks.map(|m| m & self.orders)
+        ByReason::new(|reason| masks[reason] & self.of(reason))
     }
 
-    /// The largest order, as far as folios are made of anonymous memory.
+    /// The order of a folio that fills a PMD: as many pages as a table has entries.
+    fn pmd(&self) -> u32 {
+        self.page_shift - 3
+    }
+
+    /// The order of a folio that fills a PUD, 1 GiB, where the kernel maps anonymous memory by those.
+    pub fn pud(&self) -> Option<u32> {
+        let known = self.orders != ALL_ORDERS;
+        Some(self.orders.ilog2()).filter(|order| known && *order > self.pmd())
+    }
+
+    /// Those that are offered for a reason: a PUD at page faults alone.
+    pub fn of(&self, reason: Reason) -> u64 {
+        match (reason, self.pud()) {
+            (Reason::Fault, _) | (_, None) => self.orders,
+            (_, Some(order)) => self.orders & !(1 << order),
+        }
+    }
+
+    /// The largest order, as far as folios are made of anonymous memory and for any reason.
     pub fn largest(&self) -> u32 {
-        let all = self.orders == ALL_ORDERS;
-        if all {
-            self.page_shift - 3
-        } else {
-            self.orders.ilog2()
+        match self.orders {
+            ALL_ORDERS => self.pmd(),
+            _ => self
+                .of(Reason::Swapin)
+                .checked_ilog2()
+                .unwrap_or(self.pmd()),
         }
     }
 
@@ -38,10 +58,10 @@ impl Sizes {
         )
     }
 
-    /// Name of a mask: `all`, `4K` (none but base pages), `512K-max`, or a list.
-    pub fn mask_name(&self, mask: u64) -> String {
-        let mask = mask & self.orders;
-        if mask == self.orders {
+    /// Name of a mask of a reason: `all`, `4K` (none but base pages), `512K-max`, or a list.
+    pub fn mask_name(&self, reason: Reason, mask: u64) -> String {
+        let mask = mask & self.of(reason);
+        if mask == self.of(reason) {
             return "all".to_owned();
         }
         if mask == 0 {
@@ -65,11 +85,15 @@ impl Sizes {
         let mut name = self.usual_name(masks);
         let real = self.real(masks);
         for (reason, usual) in [
-            (Reason::Collapse, self.orders),
+            (Reason::Collapse, self.of(Reason::Collapse)),
             (Reason::Reclaim, real[Reason::Swapin]),
         ] {
             if usual & !real[reason] != 0 {
-                name += &format!(",{}:{}", reason.name(), self.mask_name(masks[reason]));
+                name += &format!(
+                    ",{}:{}",
+                    reason.name(),
+                    self.mask_name(reason, masks[reason])
+                );
             }
         }
         name
@@ -82,17 +106,18 @@ impl Sizes {
         let fault = real[Reason::Fault];
         let later = real[Reason::Swapin];
         if usual().any(|(reason, mask)| reason != Reason::Fault && mask != later) {
-            let each = usual().map(|(r, mask)| format!("{}:{}", r.name(), self.mask_name(mask)));
+            let each = usual().map(|(r, mask)| format!("{}:{}", r.name(), self.mask_name(r, mask)));
             return each.collect::<Vec<_>>().join(",");
         }
-        if fault == later {
-            return self.mask_name(fault);
+        let all_later = later == self.of(Reason::Swapin);
+        if fault == later || (fault == self.orders && all_later) {
+            return self.mask_name(Reason::Fault, fault);
         }
-        let on_fault = format!("{}-on-fault", self.mask_name(fault));
-        if later == self.orders {
+        let on_fault = format!("{}-on-fault", self.mask_name(Reason::Fault, fault));
+        if all_later {
             return on_fault;
         }
-        format!("{on_fault},{}", self.mask_name(later))
+        format!("{on_fault},{}", self.mask_name(Reason::Swapin, later))
     }
 }
 
@@ -103,18 +128,68 @@ pub const X86: Sizes = Sizes {
     page_shift: 12,
 };
 
+/// The same with 1 GiB.
+#[cfg(test)]
+pub const X86_PUD: Sizes = Sizes {
+    orders: 0x3fc | 1 << 18,
+    page_shift: 12,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_pud_is_a_size_of_page_faults() {
+        assert_eq!((X86.pud(), X86.largest()), (None, 9));
+        assert_eq!((X86_PUD.pud(), X86_PUD.largest()), (Some(18), 9));
+        let unknown = Sizes {
+            orders: ALL_ORDERS,
+            ..X86
+        };
+        assert_eq!((unknown.pud(), unknown.largest()), (None, 9));
+        let alone = Sizes {
+            orders: 1 << 18,
+            ..X86
+        };
+        assert_eq!((alone.pud(), alone.largest()), (Some(18), 9));
+        for reason in Reason::ALL {
+            assert_eq!(X86.of(reason), 0x3fc);
+            let has = X86_PUD.of(reason) & 1 << 18 != 0;
+            assert_eq!(has, reason == Reason::Fault, "{}", reason.name());
+        }
+        assert_eq!(X86_PUD.name(18), "1G");
+        assert_eq!(X86_PUD.mask_name(Reason::Fault, !1), "all");
+        assert_eq!(X86_PUD.mask_name(Reason::Fault, 0x3fffe), "2M-max");
+        assert_eq!(X86_PUD.mask_name(Reason::Swapin, 0x3fffe), "all");
+    }
+
+    #[test]
+    fn a_decision_names_a_pud_where_there_is_one() {
+        let name = |fault: u64, later: u64| {
+            let masks = ByReason::new(|reason| match reason {
+                Reason::Fault => fault,
+                Reason::Collapse => !1,
+                _ => later,
+            });
+            [X86.decision_name(&masks), X86_PUD.decision_name(&masks)]
+        };
+        assert_eq!(name(!1, !1), ["all", "all"]);
+        assert_eq!(name(0x3fffe, !1), ["all", "2M-max"]);
+        assert_eq!(name(0x3fe, 0x3fe), ["all", "2M-max"], "a cap of 2M");
+        assert_eq!(name(0xfe, 0xfe), ["512K-max"; 2]);
+        assert_eq!(name(0, !1), ["4K-on-fault"; 2]);
+        assert_eq!(name(!1, 0), ["all-on-fault,4K"; 2]);
+    }
+
+    #[test]
     fn masks_have_names() {
-        assert_eq!(X86.mask_name(!1), "all");
-        assert_eq!(X86.mask_name(0x3fc), "all");
-        assert_eq!(X86.mask_name(0), "4K");
-        assert_eq!(X86.mask_name(0xfc), "512K-max");
-        assert_eq!(X86.mask_name(0x4), "16K-max");
-        assert_eq!(X86.mask_name(0x210), "64K+2M");
+        assert_eq!(X86.mask_name(Reason::Fault, !1), "all");
+        assert_eq!(X86.mask_name(Reason::Fault, 0x3fc), "all");
+        assert_eq!(X86.mask_name(Reason::Fault, 0), "4K");
+        assert_eq!(X86.mask_name(Reason::Fault, 0xfc), "512K-max");
+        assert_eq!(X86.mask_name(Reason::Fault, 0x4), "16K-max");
+        assert_eq!(X86.mask_name(Reason::Fault, 0x210), "64K+2M");
     }
 
     #[test]
@@ -166,7 +241,7 @@ mod tests {
             orders: 0x3ffe,
             page_shift: 16,
         };
-        assert_eq!(arm.mask_name(0), "64K");
+        assert_eq!(arm.mask_name(Reason::Fault, 0), "64K");
         assert_eq!(arm.name(13), "512M");
     }
 }

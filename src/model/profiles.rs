@@ -109,6 +109,7 @@ pub fn load(profiles: &Profiles, more: &Tunables) -> Load {
         bind: Bind(bind(profiles).0 | more.bind.0),
         page_shift: more.page_shift,
         largest_pages: more.largest_pages,
+        pud_pages: more.pud_pages,
         takes_back: more.takes_back,
         dry_run: 0,
         announces: 0,

@@ -20,6 +20,7 @@ pub fn tunables(policy: &Policy, given: &Values, sizes: &Sizes) -> Result<Tunabl
     let machine = Tunables {
         page_shift: sizes.page_shift,
         largest_pages: 1 << sizes.largest(),
+        pud_pages: sizes.pud().map_or(0, |order| 1 << order),
         ..Tunables::default()
     };
     let t = filled(policy, given, machine)?;
@@ -156,7 +157,7 @@ fn with_every_rule() -> Policy {
 mod tests {
     use super::*;
     use crate::model::abi::Bind;
-    use crate::model::orders::X86;
+    use crate::model::orders::{X86, X86_PUD};
     use crate::model::policy::BUILT_IN;
     use crate::model::reason::NR_REASONS;
     use crate::model::rule::Rules;
@@ -176,7 +177,13 @@ mod tests {
         assert_eq!((t.count_machine, t.spare_cache, t.some_stall), (1, 1, 0));
         assert_eq!((t.bind, t.bind_khugepaged), (Bind(0), 1));
         assert_eq!(t.cap[1..], [abi::NO_CAP; NR_REASONS - 1]);
-        assert_eq!((t.page_shift, t.largest_pages), (12, 512));
+        assert_eq!((t.page_shift, t.largest_pages, t.pud_pages), (12, 512, 0));
+        let with_pud = Tunables {
+            pud_pages: 1 << 18,
+            ..t
+        };
+        let same = abi::as_bytes(&with_pud) == abi::as_bytes(&defaults(&X86_PUD).unwrap());
+        assert!(same, "1 GiB changes nothing else");
     }
 
     #[test]

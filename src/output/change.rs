@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::why::{Level, rules};
+use super::why::{Level, lacks_room_for_pud, rules};
 use crate::model::abi::{Bind, RESERVE, Record, Tunables};
 use crate::model::orders::Sizes;
 use crate::model::reason::Reason;
@@ -100,8 +100,8 @@ pub fn until(rule: Rule, record: &Record, t: &Tunables, sizes: &Sizes) -> Until 
     }
 }
 
-/// The inverse of `mthp_level_room()` and `mthp_room_orders()`: all sizes fit, or the level does
-/// not count.  In pages, and wide enough for any of them.
+/// The inverse of `mthp_level_room()`, `mthp_room_orders()` and `mthp_pud_orders()`: all sizes fit, or
+/// the level does not count.  In pages, and wide enough for any of them.
 fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
     let pages = |bytes: u64| i128::from(bytes >> t.page_shift);
     let bytes = |pages: i128| {
@@ -118,28 +118,37 @@ fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
         pages(record.cache_bytes)
     };
     let used = pages(record.used_bytes) - cache;
-    let swapped = (!machine && what_fits_is_given(t)).then(|| pages(record.swapped_bytes));
+    // What a PUD takes before its last part comes to be; that all fits is no excuse then.
+    let pud = t.pud_pages != 0 && by_room(record, Reason::Fault);
+    let ahead = match pud {
+        true => i128::from(t.pud_pages) - largest,
+        false => 0,
+    };
+    let taken_back = !machine && !pud && what_fits_is_given(t);
+    let swapped = taken_back.then(|| pages(record.swapped_bytes));
     let reserve = i128::from(RESERVE) * largest;
     let share = i128::from(t.limit_share);
     let (factor, orders) = strictest(record);
     let all = factor * largest;
 
     let at_most = [
-        Some(((limit * share) >> 10) - largest),
+        Some(((limit * share) >> 10) - largest - ahead),
         swapped.map(|swapped| limit - swapped - reserve),
-        Some(limit - all),
+        Some(limit - all - ahead),
     ];
     let at_least = [
-        (share > 0).then(|| ((used + largest).max(0) * 1024 + share - 1) / share),
+        (share > 0).then(|| ((used + ahead + largest).max(0) * 1024 + share - 1) / share),
         swapped.map(|swapped| used + swapped + reserve),
-        Some(used + all),
+        Some(used + ahead + all),
     ];
     let next = (0..t.largest_pages.checked_ilog2().unwrap_or(0))
         .find(|order| sizes.orders & !orders & (1 << order) != 0)
-        .and_then(|order| {
+        .map(|order| (order, factor << order))
+        .or_else(|| lacks_room_for_pud(record, t).then_some((sizes.pud()?, ahead + all)))
+        .and_then(|(order, room)| {
             Some(Next {
                 size: sizes.name(order),
-                room_bytes: bytes(factor << order)?,
+                room_bytes: bytes(room)?,
             })
         });
     Until::Room {
@@ -151,6 +160,10 @@ fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
         },
         next,
     }
+}
+
+fn by_room(record: &Record, reason: Reason) -> bool {
+    Rule::of(record.decided[reason as usize].rule) == Some(Rule::Room)
 }
 
 /// The largest factor that the rule room decided by, and what it left there.

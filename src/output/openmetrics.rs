@@ -217,7 +217,7 @@ fn of_cgroup(
                 }
             }
         } else if metric == metrics::ALLOWED {
-            let largest = (now.decided[at].orders & sizes.orders)
+            let largest = (now.decided[at].orders & sizes.of(reason))
                 .checked_ilog2()
                 .unwrap_or(0);
             out.add(&[name, word], 1u64 << (largest + sizes.page_shift))?;
@@ -269,7 +269,7 @@ pub fn text(snapshot: Snapshot) -> Result<String, fmt::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::abi::Decision;
+    use crate::model::abi::{Decision, PUD_SIZE};
     use crate::model::metrics::METRICS;
     use crate::model::orders::X86;
     use crate::model::shown::tests::HOSTILE;
@@ -491,6 +491,8 @@ mod tests {
         assert_eq!(series(full), metrics::LEAST_SERIES);
         for reason in Reason::ALL {
             full.allowed[reason as usize].fill(1);
+            // A fault alone has it.
+            full.allowed[reason as usize][PUD_SIZE] = u64::from(reason == Reason::Fault);
             for rule in Rule::ALL {
                 full.narrowed[reason as usize][rule as usize] = 1;
             }

@@ -97,6 +97,15 @@ pub fn reasons(record: &Record, level: Option<&Level>, tunables: &Tunables) -> V
     rules(record).iter().map(words).collect()
 }
 
+/// Does a PUD, 1 GiB, not fit, while all else does?
+pub fn lacks_room_for_pud(record: &Record, t: &Tunables) -> bool {
+    let fault = record.decided[Reason::Fault as usize];
+    t.pud_pages != 0
+        && Rule::of(fault.rule) == Some(Rule::Room)
+        && fault.orders & u64::from(t.largest_pages) != 0
+        && fault.orders & u64::from(t.pud_pages) == 0
+}
+
 fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> String {
     match rule {
         Rule::Pressure => pressure(record, t),
@@ -106,12 +115,22 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             show_size(t.min_memory)
         ),
         Rule::Sparse => sparse(&record.gaps, t),
-        Rule::Room => format!(
-            "{} left below {}, {}",
-            show_size(record.room_bytes),
-            level.map_or_else(|| "the nearest limit".to_owned(), Level::text),
-            shares(record)
-        ),
+        Rule::Room => {
+            let pud = match lacks_room_for_pud(record, t) {
+                true => format!(
+                    ", too little for {}: with all of it but {} in use",
+                    bytes(t.pud_pages, t),
+                    bytes(t.largest_pages, t)
+                ),
+                false => String::new(),
+            };
+            format!(
+                "{} left below {}{pud}, {}",
+                show_size(record.room_bytes),
+                level.map_or_else(|| "the nearest limit".to_owned(), Level::text),
+                shares(record)
+            )
+        }
         Rule::Cap => {
             let bound = t.bind.0 & Bind::MTHP_BIND_COLLAPSE.0 != 0;
             format!(
@@ -120,6 +139,10 @@ fn of_rule(rule: Rule, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             )
         }
     }
+}
+
+fn bytes(pages: u32, t: &Tunables) -> String {
+    show_size(u64::from(pages) << t.page_shift)
 }
 
 /// What of the room one folio may take, by the factors that were applied where that rule decided.
@@ -179,7 +202,7 @@ fn sparse(gaps: &Gaps, t: &Tunables) -> String {
 mod tests {
     use super::*;
     use crate::model::abi::{Decision, NO_CAP, RuleNumber};
-    use crate::model::orders::X86;
+    use crate::model::orders::{X86, X86_PUD};
     use crate::model::resolve;
 
     fn tunables() -> Tunables {
@@ -235,6 +258,34 @@ mod tests {
                 "cap: at most fault=64K,swapin=4K,khugepaged=4K",
             ]
         );
+    }
+
+    #[test]
+    fn what_a_pud_lacks_is_said() {
+        let mut record = Record {
+            room_bytes: 1 << 30,
+            ..Record::default()
+        };
+        record.decided[Reason::Fault as usize] = Decision {
+            orders: 0x3fffe,
+            rule: RuleNumber(Rule::Room as u32),
+            room_factor: 1024,
+        };
+        let t = resolve::defaults(&X86_PUD).unwrap();
+        let said = |record: &Record| reasons(record, Some(&level()), &t);
+        assert!(lacks_room_for_pud(&record, &t));
+        assert_eq!(
+            said(&record),
+            [
+                "room: 1G left below memory.max 64M of /redis (63M in use), too little for 1G: with all \
+                 of it but 2M in use, a folio may take 1/1024"
+            ]
+        );
+        // Where 2 MiB do not fit, 1 GiB is not what is lacking.
+        record.decided[Reason::Fault as usize].orders = 0xfe;
+        assert!(!lacks_room_for_pud(&record, &t) && !said(&record)[0].contains("too little"));
+        record.decided[Reason::Fault as usize].orders = 0x3fffe;
+        assert!(!lacks_room_for_pud(&record, &tunables()), "there is none");
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl Screen {
         Line::from(vec![
             Span::raw(format!("{:11}", reason.name())),
             Span::styled(bar, Style::new().fg(Color::Green)),
-            Span::raw(format!(" {}", self.sizes.mask_name(orders))),
+            Span::raw(format!(" {}", self.sizes.mask_name(reason, orders))),
         ])
     }
 }
