@@ -35,7 +35,7 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo demo-stock bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-machine test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo demo-stock bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-machine test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud test-pud-policy clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -73,6 +73,9 @@ mutants-module: ## break each rule of the module once; a named test of the contr
 
 test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 12 GiB (TEST=fork_cow: only that one)
 	@$(LAB) test-pud $(TEST)
+
+test-pud-policy: ## 1 GiB pages under policies: a kernel of both series, in a guest of 12 GiB (TEST=limit: names with that)
+	@$(LAB) test-pud-policy $(TEST)
 
 test-deb: ## the Debian package: built twice, lintian; in a VM installed, upgraded, removed, purged
 	@$(LAB) test-deb

@@ -162,6 +162,12 @@ def _test_pud(args: argparse.Namespace) -> int:
     return pud.main(args.test)
 
 
+def _test_pud_policy(args: argparse.Namespace) -> int:
+    from lab.checks import pud
+
+    return pud.policy(args.test)
+
+
 def _deb(_: argparse.Namespace) -> int:
     from lab.deb import build
 
@@ -444,6 +450,8 @@ def _parser() -> argparse.ArgumentParser:
     add("test-systemd", _systemd, "the unit under systemd in a guest")
     one = add("test-pud", _test_pud, "the series pud: its kernel, and its selftest in a guest with two nodes")
     one.add_argument("test", nargs="*", help="only these tests of the selftest (default: all)")
+    one = add("test-pud-policy", _test_pud_policy, "what policies say about 1 GiB, on a kernel with both series")
+    one.add_argument("test", nargs="*", help="only tests with this in their name (default: all)")
     from lab.kernel import stockbuild
 
     one = add("test-module", _module, "the module for stock kernels, and end-to-end tests on it")

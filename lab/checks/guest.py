@@ -37,6 +37,8 @@ class Boot:
     """Emulated, its time is counted in instructions: figures do not depend on what else the host does."""
 
 
+PUD = "e2e_pud"
+"""The test program that is for a kernel with the series pud as well; lab/checks/pud.py runs it."""
 PAGES = "e2e_docs"
 """The test program that runs the commands of the pages for users."""
 EXAMPLES = "e2e_examples"
@@ -57,6 +59,8 @@ BOOTS: dict[str, Boot] = {
     "e2e_verifier": Boot(counted=True),
     # A kept policy without scans ends after five seconds: a restart must not take longer because the host is busy.
     "e2e_keep": Boot(counted=True),
+    # Ranges of 1 GiB without a page of the kernel's, see lab/checks/pud.py; zeroed in words, which is faster emulated.
+    PUD: Boot(append="clearcpuid=erms,fsrm", nodes=2, memory_mib=12288, timeout_s=3600),
     # As distributions boot. Every page takes its time: mthp_ext alone needs some seconds to load a policy.
     PAGES: Boot(append="transparent_hugepage=always", memory_mib=1536, timeout_s=1800),
 }
@@ -333,6 +337,13 @@ def _e2e(kernel: Kernel, test: RustTest, mode: Mode) -> Run:
     return Run(f"vm/{test.name}", job, libtest.parse)
 
 
+def e2e(kernel: Kernel, test: RustTest, mode: Mode, names: Sequence[str] = (), append: str = "") -> Suite:
+    """An end-to-end test program on any kernel, or those of its tests whose names have one of `names` in them."""
+    run = _e2e(kernel, test, mode)
+    job = replace(run.job, argv=[*run.job.argv, *names], append=f"{run.job.append} {append}")
+    return judge(run.name, vm.run(job), run.parse)
+
+
 def alone(kernel: Kernel, test: RustTest, mode: Mode, name: str) -> vm.Job:
     """One test of an end-to-end test program, for what it records."""
     job = _e2e(kernel, test, mode).job
@@ -401,7 +412,7 @@ _OF_SERIES = re.compile(rb"^\+TEST_GEN_PROGS [+:]= (\w+)", re.MULTILINE)
 
 def e2e_names() -> list[str]:
     """The end-to-end test programs."""
-    return sorted(path.stem for path in (REPO / "tests").glob("e2e*.rs"))
+    return sorted(path.stem for path in (REPO / "tests").glob("e2e*.rs") if path.stem != PUD)
 
 
 def names() -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import proc, results, setup, vm
-from lab.checks import guest, tap
+from lab.checks import guest, host, tap
 from lab.checks import soak as common
 from lab.checks.result import Status, Suite
 from lab.errors import Exit, LabError
@@ -69,16 +69,29 @@ def run(kernel: Kernel, tests: Sequence[str] = ()) -> Suite:
     return guest.judge("pud", outcome, tap.parse)
 
 
+def _show(name: str, suite: Suite) -> int:
+    for test in suite.tests:
+        detail = f"\n{test.detail}" if test.detail else ""
+        print(f"{name}: {test.status}: {test.name}{detail}", flush=True)
+    counts = ", ".join(f"{suite.count(status)} {status}" for status in Status)
+    print(f"{name}: {counts} in {suite.seconds:.0f} s; logs: {', '.join(map(str, suite.logs))}", flush=True)
+    return Exit.TESTS if suite.count(Status.FAILED) or not suite.count(Status.PASSED) else Exit.OK
+
+
 def main(tests: Sequence[str] = ()) -> int:
     """Builds, runs and shows; 1 if a test failed, or if all were skipped."""
     setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | setup.Need.VM)
-    suite = run(build.ensure(variant=build.PUD), tests)
-    for test in suite.tests:
-        detail = f"\n{test.detail}" if test.detail else ""
-        print(f"test-pud: {test.status}: {test.name}{detail}", flush=True)
-    counts = ", ".join(f"{suite.count(status)} {status}" for status in Status)
-    print(f"test-pud: {counts} in {suite.seconds:.0f} s; logs: {', '.join(map(str, suite.logs))}", flush=True)
-    return Exit.TESTS if suite.count(Status.FAILED) or not suite.count(Status.PASSED) else Exit.OK
+    return _show("test-pud", run(build.ensure(variant=build.PUD), tests))
+
+
+def policy(tests: Sequence[str] = ()) -> int:
+    """The same for what a policy says about 1 GiB, on the lab's kernel with both series."""
+    setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | setup.Need.VM)
+    kernel = build.ensure(variant=build.BOTH)
+    (program,) = host.build_rust_tests([guest.PUD])
+    mode, why = accel.of_image(kernel.image)
+    print(f"test-pud-policy: {kernel.release}, {mode} ({why})", flush=True)
+    return _show("test-pud-policy", guest.e2e(kernel, program, mode, tests, _SLOW))
 
 
 def _tell(record: dict[str, Any]) -> None:

@@ -104,6 +104,10 @@ def with_series(variant: Variant, series: tuple[str, ...]) -> Variant:
     return replace(variant, name=f"{variant.name}-{name}", series=series, objects=f"{variant.objects}-{name}", keep=1)
 
 
+BOTH = with_series(DEFAULT, ("mthp", "pud"))
+"""The default kernel with 1 GiB pages for anonymous memory as well."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A finished kernel."""

@@ -17,6 +17,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 use super::{DISK, Group, MIB};
 
 const PMD: usize = 2 << 20;
+const PUD: usize = 1 << 30;
 
 /// Commands for a worker, with one number each.
 #[derive(Clone, Copy)]
@@ -102,7 +103,7 @@ impl Worker {
         self.finish()
     }
 
-    /// Maps a fresh region, aligned to 2 MiB; the following orders are about it.
+    /// Maps a fresh region, aligned to 2 MiB, or of whole GiB to one; the following orders are about it.
     pub fn map(&mut self, bytes: u64) {
         assert_eq!(self.ask(Order::Map, bytes), 0);
     }
@@ -291,11 +292,12 @@ fn read_disk(bytes: u64) -> u64 {
 
 impl Region {
     fn map(&mut self, len: usize) -> u64 {
+        let align = if len.is_multiple_of(PUD) { PUD } else { PMD };
         // SAFETY: a fresh anonymous mapping, never unmapped.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                len + 2 * PMD,
+                len + 2 * align,
                 libc::PROT_NONE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -307,7 +309,7 @@ impl Region {
         }
         // Some of it stays forbidden on both sides, or the kernel would merge
         // the region with the last one, and smaps would count both.
-        let start = (base as usize + 1).next_multiple_of(PMD);
+        let start = (base as usize + 1).next_multiple_of(align);
         *self = Region {
             start,
             len,

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! 1 GiB pages are one more size that a policy decides about, on a kernel that has both series: per
+//! cgroup, by reason and by room, at page faults alone.  `make test-pud-policy` boots that kernel.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed step fails the test"
+)]
+
+mod common;
+
+use std::fs;
+use std::ops::Sub;
+use std::sync::Once;
+use std::time::Duration;
+
+use common::ext::{Ext, output, status_of};
+use common::worker::{Busy, MADV_DONTNEED, MADV_HUGEPAGE, Worker};
+use common::{Group, MIB, Setting, THP, count, eventually, read, vmstat, world, write};
+use serde_json::Value;
+
+const GIB: u64 = 1 << 30;
+const KIB: u64 = GIB >> 10;
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-1048576kB/enabled";
+const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
+
+/// Room is the only rule, and the guest itself no limit.
+const ROOM: [&str; 6] = [
+    "--policy",
+    "headroom",
+    "--count-nodes",
+    "0",
+    "--set",
+    "count-machine=0",
+];
+
+/// The same with all rules, which take it for granted that 2 MiB are taken back where all fits.
+const ALL: [&str; 6] = [
+    "--policy",
+    "default",
+    "--min-memory",
+    "0",
+    "--set",
+    "count-machine=0",
+];
+
+/// What became of the faults that could have had 1 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Had {
+    given: u64,
+    refused: u64,
+    failed: u64,
+    over_limit: u64,
+}
+
+impl Had {
+    fn now() -> Self {
+        Had {
+            given: count(KIB, "anon_fault_alloc"),
+            refused: count(KIB, "anon_bpf_refused"),
+            failed: count(KIB, "anon_fault_fallback"),
+            over_limit: count(KIB, "anon_fault_fallback_charge"),
+        }
+    }
+}
+
+impl Sub for Had {
+    type Output = Had;
+
+    fn sub(self, before: Had) -> Had {
+        Had {
+            given: self.given - before.given,
+            refused: self.refused - before.refused,
+            failed: self.failed - before.failed,
+            over_limit: self.over_limit - before.over_limit,
+        }
+    }
+}
+
+const GIVEN: Had = Had {
+    given: 1,
+    refused: 0,
+    failed: 0,
+    over_limit: 0,
+};
+const REFUSED: Had = Had {
+    given: 0,
+    refused: 1,
+    failed: 0,
+    over_limit: 0,
+};
+
+/// All sizes as elsewhere, and 1 GiB for whoever writes.  What it was after boot is looked at first.
+fn pud_world() -> Setting {
+    static ONCE: Once = Once::new();
+    common::only_in_the_lab();
+    ONCE.call_once(|| {
+        assert_eq!(
+            read(ENABLED).trim(),
+            "always inherit madvise [never]",
+            "after boot"
+        );
+    });
+    world();
+    write(ENABLED, "always");
+    Setting::defrag_always()
+}
+
+/// A write to a fresh GiB of this process: what becomes of it.
+fn touch(worker: &mut Worker) -> Had {
+    let before = Had::now();
+    worker.map(GIB);
+    worker.touch(4096);
+    Had::now() - before
+}
+
+/// One that has to have it: an attempt that failed makes the next ones wait up to a minute.
+fn touch_until_given(worker: &mut Worker) {
+    eventually("1 GiB is had", || {
+        let given = touch(worker).given == 1;
+        if !given {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        given
+    });
+}
+
+/// The counts of 1 GiB in `status`; nothing where it was never asked for.
+fn of_gib(line: &Value) -> Value {
+    let all = line["by_size"]["fault"].as_array().unwrap();
+    let one = all.iter().find(|one| one["size"] == "1G");
+    one.cloned().unwrap_or(Value::Null)
+}
+
+fn explained(group: &Group) -> String {
+    let out = output(&["explain", &group.name()]);
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_policy_refuses_it_in_one_cgroup_and_gives_it_in_another() {
+    let _defrag = pud_world();
+    let groups = [
+        Group::new("refused"),
+        Group::new("given"),
+        Group::new("free"),
+    ];
+    let [refused, given, _] = &groups;
+    let fixed = |cap| ["--policy", "fixed", "--cap", cap];
+    let _policies = [
+        Ext::run(refused, &fixed("2M")),
+        Ext::run(given, &fixed("1G")),
+    ];
+    for (group, had) in groups.iter().zip([REFUSED, GIVEN, GIVEN]) {
+        let mut worker = Worker::new(group);
+        assert_eq!(touch(&mut worker), had, "{}", group.name());
+        // What is refused 1 GiB has 2 MiB.
+        let size = if had == GIVEN { GIB } else { 2 * MIB };
+        assert_eq!(worker.resident(), size, "{}", group.name());
+    }
+    let line = status_of(refused);
+    assert_eq!(line["allowed"], "2M-max", "{line}");
+    assert_eq!(line["narrowed"]["fault"]["cap"], 1, "{line}");
+    let denied = serde_json::json!({"size": "1G", "requests": 1, "allowed": 0, "denied": 1});
+    assert_eq!(of_gib(&line), denied, "{line}");
+    let line = status_of(given);
+    assert_eq!(line["allowed"], "all", "{line}");
+    let allowed = serde_json::json!({"size": "1G", "requests": 1, "allowed": 1, "denied": 0});
+    assert_eq!(of_gib(&line), allowed, "{line}");
+    let text = explained(refused);
+    assert!(text.contains("at most 2M") && text.contains("1G"), "{text}");
+    let metrics = output(&["metrics"]);
+    assert!(metrics.status.success(), "{metrics:?}");
+}
+
+/// Other reasons are never asked about it, and what they may have changes nothing.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn it_is_asked_about_at_page_faults_alone() {
+    let _defrag = pud_world();
+    let group = Group::new("reasons");
+    let mut worker = Worker::new(&group);
+    let later = "swapin=4K,khugepaged=4K,collapse=4K,reclaim=4K";
+    let args = ["--policy", "fixed", "--bind", "collapse", "--cap"];
+    let ext = Ext::run(&group, &[&args[..], &[later]].concat());
+    assert_eq!(touch(&mut worker), GIVEN);
+    drop(ext);
+    let _ext = Ext::run(&group, &["--policy", "fixed", "--cap", "fault=512K"]);
+    assert_eq!(touch(&mut worker), REFUSED);
+    // A read maps no such page, and a range with a page in it is not asked about again.
+    let before = Had::now();
+    worker.touch(2 * MIB);
+    assert_eq!(Had::now(), before);
+    let line = status_of(&group);
+    for reason in ["swapin", "khugepaged", "collapse", "reclaim"] {
+        assert_eq!(line["requests"][reason], 0, "{line}");
+    }
+}
+
+/// Where settings do not have it looked for no policy is asked.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn settings_come_first() {
+    let defrag = pud_world();
+    let group = Group::new("settings");
+    let mut worker = Worker::new(&group);
+    let _ext = Ext::run(&group, &["--policy", "fixed", "--cap", "2M"]);
+    write(ENABLED, "never");
+    let none = Had::now() - Had::now();
+    assert_eq!(touch(&mut worker), none);
+    write(ENABLED, "always");
+    // Of memory that is not advised.
+    drop(defrag);
+    assert_eq!(touch(&mut worker).refused, 0);
+    assert_eq!(of_gib(&status_of(&group)), Value::Null);
+    worker.map(GIB);
+    assert_eq!(worker.advise(MADV_HUGEPAGE), 0);
+    let before = Had::now();
+    worker.touch(4096);
+    // A cap leaves advised memory alone.
+    assert_eq!((Had::now() - before).given, 1);
+    let allowed = serde_json::json!({"size": "1G", "requests": 1, "allowed": 1, "denied": 0});
+    assert_eq!(of_gib(&status_of(&group)), allowed);
+}
+
+#[test]
+#[ignore = "needs the lab's VM"]
+fn it_fits_a_limit_only_where_the_room_rule_says_so() {
+    let _defrag = pud_world();
+    let group = Group::new("limited");
+    group.set("memory.max", "3G");
+    let ext = Ext::run(&group, &ROOM);
+    let mut worker = Worker::new(&group);
+    // Half of the limit may be in large folios.
+    assert_eq!(touch(&mut worker), GIVEN);
+    assert_eq!(touch(&mut worker), REFUSED);
+    let line = status_of(&group);
+    assert_eq!(
+        (&line["allowed"], &line["why"]),
+        (&"2M-max".into(), &"room".into()),
+        "{line}"
+    );
+    assert_eq!(line["level"]["bytes"], 3 * GIB, "{line}");
+    let text = explained(&group);
+    assert!(text.contains("too little for 1G"), "{text}");
+    assert!(text.contains("memory.max 3G of /limited"), "{text}");
+    // 1 GiB and 2 MiB are in use: with one more that is less than half of 5 GiB.
+    group.set("memory.max", "5G");
+    assert_eq!(touch(&mut worker), GIVEN);
+    // Room for 2 GiB beside it would do, and is not there.
+    assert_eq!(touch(&mut worker), REFUSED);
+    // Who asks for it gets what fits once.
+    worker.map(GIB);
+    assert_eq!(worker.advise(MADV_HUGEPAGE), 0);
+    let before = Had::now();
+    worker.touch(4096);
+    assert_eq!(Had::now() - before, GIVEN);
+    drop(worker);
+    drop(ext);
+    // Unless that is bound as well.
+    group.set("memory.max", "2G");
+    let _ext = Ext::run(&group, &[&ROOM[..], &["--bind", "advised"]].concat());
+    let mut worker = Worker::new(&group);
+    worker.map(GIB);
+    assert_eq!(worker.advise(MADV_HUGEPAGE), 0);
+    let before = Had::now();
+    worker.touch(4096);
+    assert_eq!(Had::now() - before, REFUSED);
+}
+
+/// 2 MiB are given where all fits, as reclaim takes them back; it does not take back 1 GiB.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn that_all_fits_is_no_excuse() {
+    let _defrag = pud_world();
+    let group = Group::new("fits");
+    group.set("memory.max", "3G");
+    let _ext = Ext::run(&group, &ALL);
+    let mut worker = Worker::new(&group);
+    assert_eq!(touch(&mut worker), GIVEN);
+    assert_eq!(touch(&mut worker), REFUSED);
+    assert_eq!(worker.huge(), 2 * MIB);
+}
+
+/// A limit above the cgroup is one as well, and what 2 MiB fit 1 GiB need not.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_limit_above_counts() {
+    let _defrag = pud_world();
+    let top = Group::new("above");
+    let inner = top.child("inner");
+    top.set("memory.high", "2560M");
+    let _ext = Ext::run(&top, &ROOM);
+    let mut worker = Worker::new(&inner);
+    assert_eq!(touch(&mut worker), GIVEN);
+    assert_eq!(touch(&mut worker), REFUSED);
+    let line = status_of(&inner);
+    assert_eq!(line["level"]["cgroup"], "/above", "{line}");
+    assert_eq!(line["level"]["limit"], "memory.high", "{line}");
+}
+
+/// Without a policy one cgroup that is full keeps the others from 1 GiB.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn who_is_refused_makes_nobody_wait() {
+    let _defrag = pud_world();
+    let (full, other) = (Group::new("full"), Group::new("other"));
+    full.set("memory.max", "512M");
+    for group in [&full, &other] {
+        group.set("cpuset.mems", "1");
+    }
+    let (mut fails, mut asks) = (Worker::new(&full), Worker::new(&other));
+    touch_until_given(&mut asks);
+    asks.map(GIB);
+    let had = touch(&mut fails);
+    assert_eq!(
+        (had.given, had.failed, had.over_limit),
+        (0, 1, 1),
+        "{had:?}"
+    );
+    let before = Had::now();
+    asks.touch(4096);
+    assert_eq!((Had::now() - before).given, 0, "the node waits");
+    touch_until_given(&mut asks);
+    let _ext = Ext::run(&full, &ROOM);
+    asks.map(GIB);
+    assert_eq!(touch(&mut fails), REFUSED);
+    let before = Had::now();
+    asks.touch(4096);
+    assert_eq!(Had::now() - before, GIVEN, "nobody waits");
+}
+
+/// Policies come and go while two processes fault: each fault is given, refused or failed, none is
+/// lost, and when the last policy has gone none is refused.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_policy_is_detached_in_the_middle_of_faults() {
+    const TIMES: u64 = 12;
+    let _defrag = pud_world();
+    let group = Group::new("comes-and-goes");
+    let before = Had::now();
+    let fault = |(worker, faults): &mut (Worker, u64)| {
+        worker.map(GIB);
+        worker.touch(4096);
+        *faults += 1;
+        assert_eq!(worker.advise(MADV_DONTNEED), 0);
+    };
+    let busy = [(); 2].map(|()| Busy::with((Worker::new(&group), 0), fault));
+    let mut refused = 0;
+    for _ in 0..TIMES {
+        let ext = Ext::run(&group, &["--policy", "fixed", "--cap", "2M"]);
+        let (was, start) = (Had::now().refused, Had::now());
+        eventually("a fault is refused", || Had::now().refused > was);
+        refused += (Had::now() - start).refused;
+        drop(ext);
+    }
+    let last = Had::now();
+    eventually("a fault is given", || Had::now().given > last.given);
+    let mut faults = 0;
+    let workers = busy.map(|one| {
+        let (worker, count) = one.stop();
+        faults += count;
+        worker
+    });
+    let had = Had::now() - before;
+    assert_eq!(had.given + had.refused + had.failed, faults, "{had:?}");
+    assert!(had.given > 0 && refused >= TIMES, "{had:?}");
+    common::record(&serde_json::json!({
+        "type": "detached", "times": TIMES, "faults": faults, "given": had.given,
+        "refused": had.refused, "failed": had.failed,
+    }));
+    drop(workers);
+}
+
+fn khugepaged_runs() -> bool {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let names = all.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
+    names.into_iter().any(|name| name.trim() == "khugepaged")
+}
+
+/// What other sizes need is not there for 1 GiB, which nothing collapses to.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn it_starts_no_khugepaged_and_reserves_nothing_when_it_is_switched_on_alone() {
+    let _defrag = pud_world();
+    let sizes = || {
+        let all = fs::read_dir(THP)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        all.filter(|path| path.join("enabled").exists())
+    };
+    for size in sizes() {
+        write(size.join("enabled"), "never");
+    }
+    write(format!("{THP}/enabled"), "never");
+    eventually("khugepaged has ended", || !khugepaged_runs());
+    // As an administrator has it.
+    write(MIN_FREE, "4096");
+    let own = ["always", "madvise"].map(|word| (word, "never"));
+    for (word, all) in own.into_iter().chain([("inherit", "always")]) {
+        write(format!("{THP}/enabled"), all);
+        write(ENABLED, word);
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(!khugepaged_runs(), "{word}, {all}");
+        assert_eq!(read(MIN_FREE).trim(), "4096", "{word}, {all}");
+        write(ENABLED, "never");
+    }
+    // The same with 2 MiB does both, or this test would see nothing.
+    write(format!("{THP}/enabled"), "never");
+    write(format!("{THP}/hugepages-2048kB/enabled"), "always");
+    eventually("khugepaged runs", khugepaged_runs);
+    assert_ne!(read(MIN_FREE).trim(), "4096");
+    for size in sizes() {
+        write(size.join("enabled"), "inherit");
+    }
+    write(format!("{THP}/enabled"), "always");
+}
+
+/// The settings that policies need are those of all other sizes.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn nobody_switches_it_on_but_the_administrator() {
+    let _defrag = pud_world();
+    write(ENABLED, "never");
+    write(format!("{THP}/hugepages-64kB/enabled"), "never");
+    let out = output(&["settings", "apply"]);
+    assert!(out.status.success(), "{out:?}");
+    assert!(read(format!("{THP}/hugepages-64kB/enabled")).contains("[inherit]"));
+    assert!(read(ENABLED).contains("[never]"), "{out:?}");
+    let shown = output(&["settings", "show"]);
+    assert!(
+        !String::from_utf8_lossy(&shown.stdout).contains("1048576"),
+        "{shown:?}"
+    );
+    assert!(output(&["settings", "undo"]).status.success());
+    assert_eq!(vmstat("thp_bpf_dropped"), 0);
+}
