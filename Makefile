@@ -35,7 +35,7 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo demo-stock bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-machine test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud test-pud-policy clean-root publish bench-hook bench-khugepaged soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo demo-stock bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-machine test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud test-pud-policy clean-root publish bench-hook bench-khugepaged bench-pud soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -109,6 +109,9 @@ bench-tlb: ## page-table walks, faults, coverage and memory of your own program 
 
 bench-khugepaged: ## khugepaged's scan, here and on a stock kernel from before it was improved
 	@$(LAB) bench-khugepaged
+
+bench-pud: ## 1 GiB pages beside 2 MiB and 4 KiB: first touch, reads and writes of 4 GiB, splits, modelled walks
+	@$(LAB) bench-pud
 
 soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=... PREEMPT=full SERIES=pud)
 	@$(LAB) soak

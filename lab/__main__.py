@@ -168,6 +168,12 @@ def _test_pud_policy(args: argparse.Namespace) -> int:
     return pud.policy(args.test)
 
 
+def _bench_pud(_: argparse.Namespace) -> int:
+    from lab.checks import pudbench
+
+    return pudbench.main()
+
+
 def _deb(_: argparse.Namespace) -> int:
     from lab.deb import build
 
@@ -450,6 +456,7 @@ def _parser() -> argparse.ArgumentParser:
     add("test-systemd", _systemd, "the unit under systemd in a guest")
     one = add("test-pud", _test_pud, "the series pud: its kernel, and its selftest in a guest with two nodes")
     one.add_argument("test", nargs="*", help="only these tests of the selftest (default: all)")
+    add("bench-pud", _bench_pud, "1 GiB pages beside smaller ones: first touch, reads and writes of 4 GiB")
     one = add("test-pud-policy", _test_pud_policy, "what policies say about 1 GiB, on a kernel with both series")
     one.add_argument("test", nargs="*", help="only tests with this in their name (default: all)")
     from lab.kernel import stockbuild

@@ -32,7 +32,11 @@ class GeometryTest(unittest.TestCase):
 
     def test_every_size_reaches_the_plugin(self) -> None:
         words = Geometry(join="16K").words()
-        self.assertEqual(words, ["l1-small=16x6", "l1-large=8x4", "l2=128x16", "pde=16x4", "pdpte=4x4", "coalesce=2"])
+        usual = ["l1-small=16x6", "l1-large=8x4", "l2=128x16", "pde=16x4", "pdpte=4x4"]
+        self.assertEqual(words, [*usual, "coalesce=2"])
+        giants = Geometry(giants=(Shape(1, 4), Shape(4, 4)))
+        self.assertEqual(giants.words(), [*usual, "l1-giant=1x4", "l2-giant=4x4", "coalesce=0"])
+        self.assertIn(", 4 and 16 of 1 GiB; reach", giants.text)
 
 
 class CountsTest(unittest.TestCase):

@@ -133,8 +133,43 @@ static void references(void)
 	CHECK(model_references(&m, 512, 2, LEAF_4K, 4) == 1);
 }
 
+/* Without entries of their own they are pieces of 2 MiB, with them 4 of L1 and 16 of L2. */
+static void giants(void)
+{
+	struct options options = usual(0);
+	struct model pieces = fresh(options), m;
+	uint64_t giant = 1ull << 18;
+
+	model_enter(&pieces, 0, 1, LEAF_1G);
+	CHECK(model_find(&pieces, 511, 1) == IN_L1 && model_find(&pieces, 512, 1) == NOWHERE);
+
+	options.l1_giant = (struct shape){ 1, 4 };
+	options.l2_giant = (struct shape){ 4, 4 };
+	m = fresh(options);
+	for (uint64_t i = 0; i < 16; i++) {
+		CHECK(model_find(&m, i * giant, 1) == NOWHERE);
+		model_enter(&m, i * giant, 1, LEAF_1G);
+	}
+	CHECK(model_find(&m, 16 * giant - 1, 1) == IN_L1);
+	CHECK(model_find(&m, 11 * giant + 7, 1) == IN_L2 && model_find(&m, 11 * giant + 8, 1) == IN_L1);
+	CHECK(model_find(&m, 0, 2) == NOWHERE);
+	/* A fifth in the set of giant 0, which is the oldest there. */
+	model_enter(&m, 16 * giant, 1, LEAF_1G);
+	CHECK(model_find(&m, 0, 1) == NOWHERE && model_find(&m, 4 * giant, 1) != NOWHERE);
+	/* Others stay as they are. */
+	model_enter(&m, 8 * giant, 1, LEAF_2M);
+	model_drop_page(&m, 8 * giant + 511, 1);
+	CHECK(model_find(&m, 8 * giant + 600, 1) == NOWHERE && model_find(&m, 5 * giant, 1) != NOWHERE);
+	model_drop_space(&m, 1);
+	CHECK(model_find(&m, 5 * giant, 1) == NOWHERE);
+	model_enter(&m, 0, 1, LEAF_1G);
+	model_drop_all(&m);
+	CHECK(model_find(&m, 0, 1) == NOWHERE);
+}
+
 int main(void)
 {
+	giants();
 	shares();
 	least_recently_used_goes();
 	spaces_are_apart();

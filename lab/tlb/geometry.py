@@ -47,10 +47,14 @@ class Geometry:
     pde: Shape = field(default=Shape(16, 4))
     pdpte: Shape = field(default=Shape(4, 4))
     join: str = "off"
+    giants: tuple[Shape, Shape] | None = None
+    """Entries of L1 and L2 for 1 GiB; None: such a page is entered as pieces of 2 MiB, of which there are more."""
 
     def words(self) -> list[str]:
         """As the plugin reads it."""
-        shapes = (f"{name.replace('_', '-')}={getattr(self, name)}" for name in _STRUCTURES)
+        shapes = [f"{name.replace('_', '-')}={getattr(self, name)}" for name in _STRUCTURES]
+        if self.giants:
+            shapes += [f"l{level}-giant={shape}" for level, shape in enumerate(self.giants, 1)]
         return [*shapes, f"coalesce={JOINS[self.join]}"]
 
     def standing_for(self, real_bytes: int, modelled_bytes: int) -> "Geometry":
@@ -77,9 +81,10 @@ class Geometry:
     def text(self) -> str:
         """For readers."""
         join = "" if self.join == "off" else f"; contiguous base pages share an entry for {self.join}iB"
+        giants = f", {self.giants[0].entries} and {self.giants[1].entries} of 1 GiB" if self.giants else ""
         return (
             f"L1 {self.l1_small.entries} entries of 4 KiB and {self.l1_large.entries} of 2 MiB, L2 {self.l2.entries}, "
-            f"page-walk caches {self.pde.entries} and {self.pdpte.entries}{join}; reach {self.reach}"
+            f"page-walk caches {self.pde.entries} and {self.pdpte.entries}{giants}{join}; reach {self.reach}"
         )
 
 

@@ -16,6 +16,10 @@ static bool structure_init(struct structure *s, struct shape shape)
 bool model_init(struct model *m, const struct options *options)
 {
 	m->join = options->coalesce;
+	m->l1_giant = m->l2_giant = (struct structure){ 0 };
+	if (options->l1_giant.sets && (!structure_init(&m->l1_giant, options->l1_giant) ||
+				       !structure_init(&m->l2_giant, options->l2_giant)))
+		return false;
 	return structure_init(&m->l1_small, options->l1_small) && structure_init(&m->l1_large, options->l1_large) &&
 	       structure_init(&m->l2, options->l2) && structure_init(&m->pde, options->pde) &&
 	       structure_init(&m->pdpte, options->pdpte);
@@ -60,6 +64,18 @@ static void drop_of(struct structure *s, unsigned int space)
 			s->keys[i] = 0;
 }
 
+static enum found find_giant(struct model *m, uint64_t giant, unsigned int space)
+{
+	uint64_t key = key_of(giant, space, CLASS_1G);
+
+	if (hit(&m->l1_giant, giant, key))
+		return IN_L1;
+	if (!hit(&m->l2_giant, giant, key))
+		return NOWHERE;
+	put(&m->l1_giant, giant, key);
+	return IN_L2;
+}
+
 enum found model_find(struct model *m, uint64_t page, unsigned int space)
 {
 	uint64_t joined = page >> m->join, large = page >> 9;
@@ -81,11 +97,17 @@ enum found model_find(struct model *m, uint64_t page, unsigned int space)
 		put(&m->l1_large, large, key_2m);
 		return IN_L2;
 	}
-	return NOWHERE;
+	return m->l1_giant.sets ? find_giant(m, page >> 18, space) : NOWHERE;
 }
 
 void model_enter(struct model *m, uint64_t page, unsigned int space, enum leaf leaf)
 {
+	if (leaf == LEAF_1G && m->l1_giant.sets) {
+		put(&m->l1_giant, page >> 18, key_of(page >> 18, space, CLASS_1G));
+		put(&m->l2_giant, page >> 18, key_of(page >> 18, space, CLASS_1G));
+		return;
+	}
+
 	uint64_t number = leaf == LEAF_4K ? page : leaf == LEAF_JOINED ? page >> m->join : page >> 9;
 	enum class class = leaf == LEAF_4K ? CLASS_4K : leaf == LEAF_JOINED ? CLASS_JOINED : CLASS_2M;
 	uint64_t key = key_of(number, space, class);
@@ -127,13 +149,18 @@ void model_drop_page(struct model *m, uint64_t page, unsigned int space)
 	drop(&m->l2, page, key_of(page, space, CLASS_4K));
 	drop(&m->l2, joined, key_of(joined, space, CLASS_JOINED));
 	drop(&m->l2, large, key_of(large, space, CLASS_2M));
+	if (m->l1_giant.sets) {
+		drop(&m->l1_giant, page >> 18, key_of(page >> 18, space, CLASS_1G));
+		drop(&m->l2_giant, page >> 18, key_of(page >> 18, space, CLASS_1G));
+	}
 	drop_of(&m->pde, space);
 	drop_of(&m->pdpte, space);
 }
 
 void model_drop_space(struct model *m, unsigned int space)
 {
-	struct structure *all[] = { &m->l1_small, &m->l1_large, &m->l2, &m->pde, &m->pdpte };
+	struct structure *all[] = { &m->l1_small, &m->l1_large, &m->l2,	&m->pde,
+				    &m->pdpte,	  &m->l1_giant, &m->l2_giant };
 
 	for (unsigned int i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		drop_of(all[i], space);
@@ -141,8 +168,10 @@ void model_drop_space(struct model *m, unsigned int space)
 
 void model_drop_all(struct model *m)
 {
-	struct structure *all[] = { &m->l1_small, &m->l1_large, &m->l2, &m->pde, &m->pdpte };
+	struct structure *all[] = { &m->l1_small, &m->l1_large, &m->l2,	&m->pde,
+				    &m->pdpte,	  &m->l1_giant, &m->l2_giant };
 
 	for (unsigned int i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		memset(all[i]->keys, 0, (size_t)all[i]->sets * all[i]->ways * sizeof(*all[i]->keys));
+		for (size_t key = 0; key < (size_t)all[i]->sets * all[i]->ways; key++)
+			all[i]->keys[key] = 0;
 }

@@ -20,6 +20,7 @@ struct structure {
 
 struct model {
 	struct structure l1_small, l1_large, l2, pde, pdpte;
+	struct structure l1_giant, l2_giant; /* without sets: there are none */
 	unsigned int join;
 };
 
@@ -52,7 +53,7 @@ static inline bool model_newest(const struct model *m, uint64_t page, unsigned i
 
 /* Looks the page up and makes what is found the newest. */
 enum found model_find(struct model *m, uint64_t page, unsigned int space);
-/* Enters a translation after a walk. A leaf of 1 GiB is entered as pieces of 2 MiB. */
+/* Enters a translation after a walk. A leaf of 1 GiB is entered as pieces of 2 MiB where there are no entries for it. */
 void model_enter(struct model *m, uint64_t page, unsigned int space, enum leaf leaf);
 /* Page-table entries that a walk of `levels` to a leaf must read, with what the page-walk caches hold; fills those. */
 unsigned int model_references(struct model *m, uint64_t page, unsigned int space, enum leaf leaf, unsigned int levels);

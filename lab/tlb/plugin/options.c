@@ -29,6 +29,7 @@ static bool take(struct options *options, const char *name, const char *value)
 	} shapes[] = {
 		{ "l1-small", &options->l1_small }, { "l1-large", &options->l1_large }, { "l2", &options->l2 },
 		{ "pde", &options->pde },	    { "pdpte", &options->pdpte },
+		{ "l1-giant", &options->l1_giant }, { "l2-giant", &options->l2_giant },
 	};
 	uint64_t n;
 
@@ -86,6 +87,10 @@ bool options_parse(struct options *options, int count, char **words)
 	if (!options->out || !options->l1_small.sets || !options->l1_large.sets || !options->l2.sets ||
 	    !options->pde.sets || !options->pdpte.sets || !options->current) {
 		fprintf(stderr, "tlb plugin: it needs out=, l1-small=, l1-large=, l2=, pde=, pdpte= and current=\n");
+		return false;
+	}
+	if (!options->l1_giant.sets != !options->l2_giant.sets) {
+		fprintf(stderr, "tlb plugin: l1-giant= and l2-giant= go together\n");
 		return false;
 	}
 	return true;

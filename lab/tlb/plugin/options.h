@@ -10,10 +10,12 @@ struct shape {
 	unsigned int sets, ways;
 };
 
-/* "NAME=VALUE" of QEMU's command line. Every one is needed but for `direct`; an offset may be 0. */
+/* "NAME=VALUE" of QEMU's command line. Every one is needed but for `direct` and the giants; an offset may be 0. */
 struct options {
 	const char *out;
 	struct shape l1_small, l1_large, l2, pde, pdpte;
+	/* Of entries for 1 GiB; not given: such a leaf is entered as pieces of 2 MiB. */
+	struct shape l1_giant, l2_giant;
 	unsigned int coalesce; /* base pages that one entry may join, as a power of 2; 0: none */
 	uint64_t direct;       /* the kernel's map of all memory; 0: the usual one of 4 or 5 levels */
 	/* Where the kernel keeps the running task: current_task above the base of GS. */
