@@ -25,7 +25,7 @@ touched; the soak touches all."""
 _TIMEOUT_S = 3600.0
 _SOAK_MORE_S = 900.0
 """What a guest with the soak takes beyond its minutes: boot, the last look at all pages, the sums."""
-_SLOW = (
+SLOW = (
     "rcupdate.rcu_cpu_stall_timeout=180 watchdog_thresh=60 "
     "sysctl.kernel.hung_task_timeout_secs=300 sysctl.kernel.hung_task_panic=1"
 )
@@ -56,7 +56,7 @@ def job(kernel: Kernel, program: Path, mode: Mode, tests: Sequence[str] = ()) ->
         nodes=2,
         mode=mode,
         timeout_s=_TIMEOUT_S,
-        append=_SLOW,
+        append=SLOW,
         name="test-pud",
     )
 
@@ -91,7 +91,7 @@ def policy(tests: Sequence[str] = ()) -> int:
     (program,) = host.build_rust_tests([guest.PUD])
     mode, why = accel.of_image(kernel.image)
     print(f"test-pud-policy: {kernel.release}, {mode} ({why})", flush=True)
-    return _show("test-pud-policy", guest.e2e(kernel, program, mode, tests, _SLOW))
+    return _show("test-pud-policy", guest.e2e(kernel, program, mode, tests, SLOW))
 
 
 def _tell(record: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ def soak(minutes: float, seed: int | None) -> int:
             nodes=2,
             mode=mode,
             timeout_s=minutes * 60 + _SOAK_MORE_S,
-            append=_SLOW,
+            append=SLOW,
             name="soak-pud",
         ),
         _tell,

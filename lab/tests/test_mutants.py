@@ -10,7 +10,19 @@ from pathlib import Path
 from lab.checks import bpftests, matrix
 from lab.checks.guest import SELFTEST_BOOTS
 from lab.checks.mutants.judge import Fate, Seen, fate, sound
-from lab.checks.mutants.patches import BUGS, OPEN, PUD_RULES, RULES, Catch, How, Mutant, load, parse, rules_of
+from lab.checks.mutants.patches import (
+    BOTH_RULES,
+    BUGS,
+    OPEN,
+    PUD_RULES,
+    RULES,
+    Catch,
+    How,
+    Mutant,
+    load,
+    parse,
+    rules_of,
+)
 from lab.checks.result import Status
 from lab.errors import LabError
 from lab.kernel import series
@@ -21,6 +33,7 @@ from lab.paths import REPO, cache
 _HEAD = b"SPDX-License-Identifier: GPL-2.0-only\nRule: bounds B4\nBreaks: it\nCaught-by: mthp_psi mthp.stall_totals\n"
 _DIFF = b"\n--- a/mm/one.c\n+++ b/mm/one.c\n@@ -1 +1 @@\n-a\n+b\n"
 _PUD = ("pud",)
+_BOTH = ("mthp", "pud")
 _TEST_F = re.compile(r"^\+?TEST_F(?:_TIMEOUT|_SIGNAL)?\((\w+), (\w+)", re.MULTILINE)
 
 
@@ -109,9 +122,25 @@ class CompletePud(unittest.TestCase):
         text = (REPO / "docs" / "internals" / "pud.md").read_text()
         self.assertEqual([mutant.name for mutant in load(_PUD) if f"| `{mutant.name}` |" not in text], [])
 
-    def test_both_series_have_none(self) -> None:
+
+class CompleteBoth(unittest.TestCase):
+    def test_named_tests_exist(self) -> None:
+        text = (REPO / "tests" / "e2e_pud.rs").read_text()
+        tests = re.findall(r"^fn (\w+)\(\) \{", text, re.MULTILINE)
+        for mutant in load(_BOTH):
+            for catch in mutant.catches:
+                self.assertEqual((catch.program, catch.test in tests), ("e2e_pud", True), mutant.name)
+
+    def test_every_rule_has_a_mutant(self) -> None:
+        self.assertEqual({rule for mutant in load(_BOTH) for rule in mutant.rules}, set(BOTH_RULES))
+
+    def test_every_mutant_is_in_the_documentation(self) -> None:
+        text = (REPO / "docs" / "internals" / "pud.md").read_text()
+        self.assertEqual([mutant.name for mutant in load(_BOTH) if f"`{mutant.name}`" not in text], [])
+
+    def test_another_order_has_none(self) -> None:
         with self.assertRaises(LabError):
-            rules_of(("mthp", "pud"))
+            rules_of(("pud", "mthp"))
 
 
 class Complete(unittest.TestCase):
@@ -153,6 +182,9 @@ class Applies(unittest.TestCase):
 
     def test_to_the_series_pud(self) -> None:
         self._all_apply_to(_PUD)
+
+    def test_to_both(self) -> None:
+        self._all_apply_to(_BOTH)
 
     def _all_apply_to(self, names: tuple[str, ...]) -> None:
         trees = sorted((cache() / "source").glob("*/linux"))

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lab import proc, vm
-from lab.checks import bpftests, guest, pud, soak, tap
+from lab.checks import bpftests, guest, host, pud, soak, tap
 from lab.checks.guest import SelftestBoot, Selftests
 from lab.checks.mutants.judge import Seen
 from lab.checks.mutants.patches import Catch, How, Mutant
@@ -26,7 +26,7 @@ def usual(series: tuple[str, ...], debug: bool) -> Variant:
     """The kernel without a mutant."""
     if series == DEFAULT:
         return build.DEBUG if debug else build.DEFAULT
-    return build.PUD
+    return build.PUD if series == build.PUD.series else build.BOTH
 
 
 def build_mutant(mutant: Mutant) -> Kernel:
@@ -62,6 +62,13 @@ def run_pud(kernel: Kernel, catches: Iterable[Catch], mode: Mode) -> list[Seen]:
     splats = len(outcome.splats) + (outcome.verdict is Verdict.PANIC)
     ended = outcome.verdict in (Verdict.PASSED, Verdict.FAILED)
     return [Seen(pud.PROGRAM, {test.name: test.status for test in suite.tests}, splats, ended)]
+
+
+def run_policy(kernel: Kernel, catches: Iterable[Catch], mode: Mode) -> list[Seen]:
+    """The same for both series, whose program is one of ours."""
+    (program,) = host.build_rust_tests([guest.PUD])
+    suite = guest.e2e(kernel, program, mode, _programs(catches)[guest.PUD], pud.SLOW)
+    return [Seen(guest.PUD, {test.name: test.status for test in suite.tests})]
 
 
 def run(kernel: Kernel, selftests: Selftests, catches: Iterable[Catch], mode: Mode, debug: bool) -> list[Seen]:

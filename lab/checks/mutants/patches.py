@@ -70,6 +70,9 @@ RULES: dict[str, str] = {
     "kept-by-less": "a folio in use stays where no more of its size would be given, until memory is short",
     "unmissed": "what reclaim takes and nobody wants back narrows nothing, unless a neighbour or the machine is short",
     "advised-leaves-the-reserve": "advised memory takes what a limit leaves, beside a reserve for all else",
+    "pud-fits-to-its-end": "1 GiB is given where the last 2 MiB of it would be",
+    "pud-at-faults-alone": "for other reasons than faults 1 GiB is never a question",
+    "sizes-counted-apart": "each size is counted in its own place",
     "wanted-has-to-fit": "advised memory gets what fits, and no more",
     "sparse-by-growth": "a process is sparse by what it grows by, and one that has shown nothing ends nothing",
     "one-composition": "a decision has the rule that binds, and reads the limits only where they can change it",
@@ -102,6 +105,12 @@ PUD_RULES: dict[str, str] = {
     "hints-pass-by": "NUMA balancing does not split what it cannot move",
 }
 """Those of the series pud."""
+
+BOTH_RULES: dict[str, str] = {
+    "asked-about-1g": "a fault that may have 1 GiB asks, before it looks for it",
+    "settings-first": "where settings do not have 1 GiB looked for nobody is asked",
+}
+"""Those of what it takes where both series are."""
 
 BUGS: dict[str, str] = {
     "B1": "attaching above a policy broke the hierarchy",
@@ -175,7 +184,11 @@ class Mutant:
 
 def rules_of(series: tuple[str, ...]) -> dict[str, str]:
     """The rules that mutants of these series break; LabError if there are none."""
-    known: dict[tuple[str, ...], dict[str, str]] = {DEFAULT: RULES, ("pud",): PUD_RULES}
+    known: dict[tuple[str, ...], dict[str, str]] = {
+        DEFAULT: RULES,
+        ("pud",): PUD_RULES,
+        ("mthp", "pud"): BOTH_RULES,
+    }
     found = known.get(series)
     if found is None:
         raise LabError(Exit.USAGE, f"there are no mutants for {' '.join(series)}; name one series")
@@ -241,7 +254,7 @@ def load(series: tuple[str, ...] = DEFAULT) -> list[Mutant]:
     rules_of(series)
     places = [(KERNEL_MUTANTS, True), (PROGRAM_MUTANTS, False)]
     if series != DEFAULT:
-        places = [(KERNEL_MUTANTS / series[0], True)]
+        places = [(KERNEL_MUTANTS / "+".join(series), True)]
     found = [
         parse(path.name, path.read_bytes(), kernel, series)
         for directory, kernel in places

@@ -38,20 +38,22 @@ class _Usual:
     kernel: Kernel
     mode: Mode
     selftests: Selftests | None
-    """None for the series pud, which builds its only program with each kernel."""
+    """None with the series pud, whose only program is built with each kernel."""
     debug: bool
+    series: tuple[str, ...]
 
     def run(self, kernel: Kernel, catches: Iterable[Catch]) -> list[Seen]:
         """Runs the tests of `catches` on `kernel`, the usual one or one with a mutant."""
         if self.selftests is None:
-            return guests.run_pud(kernel, catches, self.mode)
+            of_series = guests.run_pud if self.series == build.PUD.series else guests.run_policy
+            return of_series(kernel, catches, self.mode)
         return guests.run(kernel, self.selftests, catches, self.mode, self.debug)
 
 
 def _prepare(series: tuple[str, ...], debug: bool) -> _Usual:
     kernel = build.ensure(variant=guests.usual(series, debug))
     selftests = guest.build_selftests(kernel) if series == DEFAULT else None
-    return _Usual(kernel, accel.of(kernel)[0], selftests, debug)
+    return _Usual(kernel, accel.of(kernel)[0], selftests, debug, series)
 
 
 def _usual(rows: list[Row], debug: bool) -> _Usual:
