@@ -292,7 +292,7 @@ fn read_disk(bytes: u64) -> u64 {
 
 impl Region {
     fn map(&mut self, len: usize) -> u64 {
-        let align = if len.is_multiple_of(PUD) { PUD } else { PMD };
+        let align = if len % PUD == 0 { PUD } else { PMD };
         // SAFETY: a fresh anonymous mapping, never unmapped.
         let base = unsafe {
             libc::mmap(
