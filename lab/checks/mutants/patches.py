@@ -103,6 +103,8 @@ PUD_RULES: dict[str, str] = {
     "tables-or-pages": "where the tables that a child needs for a leaf cannot be had, it gets pages",
     "asked-again": "a fault that found no memory is the last one to look for it for a while",
     "hints-pass-by": "NUMA balancing does not split what it cannot move",
+    "aging-passes-by": "MGLRU's walk of page tables leaves a leaf to the rmap, without a warning",
+    "splits-are-traced": "each split of a mapping or a folio is traced once, with who asked",
 }
 """Those of the series pud."""
 
