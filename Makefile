@@ -35,7 +35,7 @@ export SERIES FLAVOUR SUITE AS_USER DIR BASE UPDATE DEBUG PREEMPT MINUTES SEED B
 # With a shell of its own between make and the lab, Ctrl-C would reach both; `exec` leaves one process to stop.
 .ONESHELL:
 .SHELLFLAGS := -euc
-.PHONY: help demo demo-stock bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-machine test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud test-pud-policy clean-root publish bench-hook bench-khugepaged bench-pud soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse lint clean
+.PHONY: help demo demo-stock bench bench-tlb test test-short test-debug test-systemd test-deb test-dkms test-machine test-kernel-deb test-kubernetes test-prometheus test-module soak-module mutants-module test-pud test-pud-policy clean-root publish bench-hook bench-khugepaged bench-pud soak debug-mutants setup build install deb oci kernel kernel-deb kernel-tree kernel-patches checkpatch config-matrix bisect mutants sparse same-text lint clean
 .NOTPARALLEL:
 
 help: ## show this list
@@ -71,7 +71,7 @@ soak-module: ## the module with everything at once on two processors of the stoc
 mutants-module: ## break each rule of the module once; a named test of the contract must notice (MUTANT=leaf-first KERNEL=6.12)
 	@$(LAB) test-module $(if $(KERNEL),--kernel '$(KERNEL)') --mutants $(MUTANT)
 
-test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 12 GiB (TEST=fork_cow: only that one)
+test-pud: ## 1 GiB pages: the kernel of the series pud and its selftest in a guest of 12 GiB (TEST=fork_cow: only that one; DEBUG=1: with KASAN and lockdep)
 	@$(LAB) test-pud $(TEST)
 
 test-pud-policy: ## 1 GiB pages under policies: a kernel of both series, in a guest of 12 GiB (TEST=limit: names with that)
@@ -172,7 +172,7 @@ kernel-patches: ## write the commits of that tree back to kernel/series/ (DIR=..
 checkpatch: ## run the kernel's checkpatch.pl --strict over the series
 	@$(LAB) checkpatch
 
-config-matrix: ## compile what the series touches with options off, for arm64 and 32 bit (CASE=PSI, BOOT=1)
+config-matrix: ## compile what the series touches with options off, for arm64 and 32 bit (CASE=PSI, BOOT=1, SERIES=pud)
 	@$(LAB) config-matrix $(CASE)
 
 bisect: ## build and boot the series patch by patch (QUICK=1: only compile what it touches; PATCH=3)
@@ -181,8 +181,11 @@ bisect: ## build and boot the series patch by patch (QUICK=1: only compile what 
 mutants: ## break each rule of the contract once; a named test must notice (MUTANT=leaf-only: only that one; SERIES=pud)
 	@$(LAB) mutants $(MUTANT)
 
-sparse: ## run sparse over what the series touches, against the same without the series
+sparse: ## run sparse over what the series touches, against the same without the series (SERIES=pud)
 	@$(LAB) sparse
+
+same-text: ## the series pud: is the code of hot paths what it was where CONFIG_ANON_PUD_THP is off
+	@$(LAB) same-text
 
 lint: ## only the linters
 	@$(LAB) lint

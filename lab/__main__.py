@@ -77,10 +77,11 @@ def _checkpatch(args: argparse.Namespace) -> int:
 def _config_matrix(args: argparse.Namespace) -> int:
     from lab import setup
     from lab.checks import matrix
+    from lab.kernel import series
 
     need = setup.Need.KERNEL | setup.Need.CHECKS
     setup.ensure(need | (setup.Need.PROGRAM | setup.Need.VM if args.boot else setup.Need(0)))
-    return matrix.run(args.case, args.boot)
+    return matrix.run(args.case, args.boot, series.names(args.series))
 
 
 def _bisect(args: argparse.Namespace) -> int:
@@ -103,12 +104,21 @@ def _mutants(args: argparse.Namespace) -> int:
     return run.run(args.mutant, names)
 
 
-def _sparse(_: argparse.Namespace) -> int:
+def _same_text(_: argparse.Namespace) -> int:
+    from lab import setup
+    from lab.checks import sametext
+
+    setup.ensure(setup.Need.KERNEL)
+    return sametext.run()
+
+
+def _sparse(args: argparse.Namespace) -> int:
     from lab import setup
     from lab.checks import sparse
+    from lab.kernel import series
 
     setup.ensure(setup.Need.KERNEL | setup.Need.CHECKS)
-    return sparse.run()
+    return sparse.run(series.names(args.series))
 
 
 def _build(_: argparse.Namespace) -> int:
@@ -159,7 +169,7 @@ def _module(args: argparse.Namespace) -> int:
 def _test_pud(args: argparse.Namespace) -> int:
     from lab.checks import pud
 
-    return pud.main(args.test)
+    return pud.main(args.test, args.debug)
 
 
 def _test_pud_policy(args: argparse.Namespace) -> int:
@@ -384,6 +394,7 @@ def _parser() -> argparse.ArgumentParser:
     series(add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series"))
     matrix = add("config-matrix", _config_matrix, "compile what the series touches with options off, and elsewhere")
     switch(matrix, "--boot", "BOOT", "boot the kernel without PSI, too, and run selftests in it")
+    series(matrix)
     matrix.add_argument("case", nargs="*", help="only these (and the reference they are compared with)")
     bisect = add("bisect", _bisect, "build and boot the series patch by patch")
     switch(bisect, "--quick", "QUICK", "compile only what the series touches, and boot nothing")
@@ -392,7 +403,8 @@ def _parser() -> argparse.ArgumentParser:
     mutants = add("mutants", _mutants, "break each rule of the contract once; a named test must notice")
     series(mutants)
     mutants.add_argument("mutant", nargs="*", help="only these")
-    add("sparse", _sparse, "run sparse over what the series touches")
+    add("same-text", _same_text, "compare the code without ANON_PUD_THP with that of the base")
+    series(add("sparse", _sparse, "run sparse over what the series touches"))
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
     test.add_argument(
@@ -455,6 +467,7 @@ def _parser() -> argparse.ArgumentParser:
     add("test-kernel-deb", _test_kernel_deb, "boot those packages from a disk, through its own boot loader")
     add("test-systemd", _systemd, "the unit under systemd in a guest")
     one = add("test-pud", _test_pud, "the series pud: its kernel, and its selftest in a guest with two nodes")
+    switch(one, "--debug", "DEBUG", "on a kernel with KASAN, lockdep and their like")
     one.add_argument("test", nargs="*", help="only these tests of the selftest (default: all)")
     add("bench-pud", _bench_pud, "1 GiB pages beside smaller ones: first touch, reads and writes of 4 GiB")
     one = add("test-pud-policy", _test_pud_policy, "what policies say about 1 GiB, on a kernel with both series")

@@ -9,7 +9,7 @@ from pathlib import Path
 from lab import proc, results, vm
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
-from lab.kernel.kbuild import USERS, Kbuild, touched, warnings
+from lab.kernel.kbuild import Kbuild, touched, users, warnings
 from lab.kernel.series import DEFAULT, Patch, load_all
 from lab.kernel.source import Base
 from lab.kernel.worktree import Worktree
@@ -159,7 +159,7 @@ def run(quick: bool = False, only: Sequence[int] = (), series: Sequence[str] = D
         raise LabError(Exit.PATCH, f"{' '.join(series)} has no patches, so there is nothing to check")
     if missing := [number for number in only if not 1 <= number <= len(patches)]:
         raise LabError(Exit.USAGE, f"there is no patch {missing[0]}; the series has 1 to {len(patches)}")
-    objects = [*touched(patches), *USERS] if quick else []
+    objects = [*touched(patches), *users(series)] if quick else []
     rows: list[Row] = []
     with locked("steps") as lock:
         with locked("kernel"):

@@ -12,8 +12,8 @@ from lab.checks.result import Status
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.build import Kernel
-from lab.kernel.kbuild import USERS, Kbuild, symbols, touched, warnings
-from lab.kernel.series import DEFAULT, PATCHES, Patch, load
+from lab.kernel.kbuild import Kbuild, symbols, touched, users, warnings
+from lab.kernel.series import DEFAULT, Patch, load, load_all
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD
@@ -37,7 +37,8 @@ class Case:
     variables: tuple[str, ...] = ()
     nm: str = "nm"
     hook: bool = True
-    """Whether the hook itself can be on; a case that loses it unawares checks nothing."""
+    """Whether what the series is about can be on, the hook or 1 GiB pages; a case that loses it unawares checks
+    nothing."""
     boots: tuple[str, ...] = ()
     """Selftests to run in a guest with a kernel of this configuration, if that is asked for."""
 
@@ -65,6 +66,34 @@ CASES = (
 )
 """The first one is the reference: what the others lack is found by comparing symbols with it."""
 
+_PUD_CASES = (
+    Case("all-on", on=("IDLE_PAGE_TRACKING", "KSM", "MEMORY_FAILURE")),
+    Case("ANON_PUD_THP", off=("ANON_PUD_THP",), hook=False),
+    Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), hook=False),
+    Case("DEBUG_VM", on=("DEBUG_VM", "DEBUG_VM_PGTABLE", "PAGE_TABLE_CHECK", "MEM_SOFT_DIRTY")),
+    Case("NO_PAGE_MAPCOUNT", on=("NO_PAGE_MAPCOUNT",)),
+    Case("NUMA", off=("NUMA",)),
+    Case("MEMCG", off=("MEMCG",)),
+    Case("SWAP", off=("SWAP",)),
+    Case("LRU_GEN", off=("LRU_GEN",)),
+    Case("FTRACE", off=("FTRACE",)),
+    Case("USERFAULTFD", off=("USERFAULTFD",)),
+    Case("HUGETLBFS", off=("HUGETLBFS",)),
+    Case("PROC_PAGE_MONITOR", off=("PROC_PAGE_MONITOR",)),
+    Case("arm64", arch="arm64", variables=_ARM64, nm="llvm-nm-19", hook=False),
+    Case("arm64-64k", on=("ARM64_64K_PAGES",), arch="arm64", variables=_ARM64, nm="llvm-nm-19", hook=False),
+    Case("i386", off=("64BIT",), on=("HIGHMEM4G",), arch="i386", variables=("ARCH=i386",), hook=False),
+)
+"""The same for the series pud."""
+
+_ABOUT = {"mthp": "BPF_TRANSPARENT_HUGEPAGE", "pud": "ANON_PUD_THP"}
+"""The option that a series is about."""
+
+
+def cases(series: Sequence[str] = DEFAULT) -> tuple[Case, ...]:
+    """Those of a series."""
+    return _PUD_CASES if tuple(series) == ("pud",) else CASES
+
 
 @dataclass
 class Row:
@@ -89,13 +118,14 @@ def wishes(case: Case, lab: dict[str, str]) -> dict[str, str]:
     return {**lab, **changed}
 
 
-def judge_config(case: Case, actual: dict[str, str]) -> list[str]:
-    """What is wrong with the configuration that came out: an option that is still on is not checked at all."""
+def judge_config(case: Case, actual: dict[str, str], about: str = _ABOUT[DEFAULT[0]]) -> list[str]:
+    """What is wrong with the configuration that came out: an option that is still on is not checked at all. `about`:
+    the option that the series is about."""
     problems = []
     for name in case.off:
         if actual.get(f"CONFIG_{name}", "n") != "n":
             problems.append(f"CONFIG_{name} is still on: something selects it")
-    wanted = [*case.on, *(["BPF_TRANSPARENT_HUGEPAGE"] if case.hook else [])]
+    wanted = [*case.on, *([about] if case.hook else [])]
     problems += [f"CONFIG_{name} is not on" for name in wanted if actual.get(f"CONFIG_{name}", "n") != "y"]
     return problems
 
@@ -111,12 +141,19 @@ def unmet(reference: set[str], nm: str) -> list[str]:
     ]
 
 
-def _run(case: Case, build: Kbuild, objects: Sequence[str], lab: dict[str, str], reference: set[str]) -> Row:
+def _run(
+    case: Case,
+    build: Kbuild,
+    objects: Sequence[str],
+    lab: dict[str, str],
+    reference: set[str],
+    about: str = _ABOUT[DEFAULT[0]],
+) -> Row:
     row = Row(case)
     begin = time.monotonic()
     log = _LOGS / f"{case.name}.log"
     actual = build.configure(wishes(case, lab), log)
-    row.problems += judge_config(case, actual)
+    row.problems += judge_config(case, actual, about)
     named = {f"CONFIG_{name}" for name in (*case.off, *case.on)}
     row.gone = [name for name, value in lab.items() if value == "y" and actual.get(name, "n") == "n"]
     row.gone = sorted(name.removeprefix("CONFIG_") for name in row.gone if name not in named)
@@ -204,13 +241,14 @@ def _write(rows: Sequence[Row], objects: Sequence[str], base: str, name: str) ->
     return bad == 0
 
 
-def select(names: Sequence[str]) -> list[Case]:
+def select(names: Sequence[str], series: Sequence[str] = DEFAULT) -> list[Case]:
     """The cases of these names, the reference before them; all when there are none."""
-    unknown = set(names) - {case.name for case in CASES}
+    those = cases(series)
+    unknown = set(names) - {case.name for case in those}
     if unknown:
-        known = ", ".join(case.name for case in CASES)
+        known = ", ".join(case.name for case in those)
         raise LabError(Exit.USAGE, f"there is no case {sorted(unknown)[0]!r}; there are: {known}")
-    return [case for case in CASES if not names or case.name in names or case is CASES[0]]
+    return [case for case in those if not names or case.name in names or case is those[0]]
 
 
 def problems(name: str, extra: Sequence[Patch] = ()) -> list[str]:
@@ -234,26 +272,33 @@ def problems(name: str, extra: Sequence[Patch] = ()) -> list[str]:
     return rows[-1].problems
 
 
-def run(names: Sequence[str] = (), boot: bool = False) -> int:
+def run(names: Sequence[str] = (), boot: bool = False, series: Sequence[str] = DEFAULT) -> int:
     """All cases, or the reference and those of `names`, booted where the case says so and `boot` is set; 1 if one
     has a problem."""
-    patches = load()
+    patches = load_all(series)
     if not patches:
-        raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
-    objects = [*touched(patches), *USERS]
-    lab = config.merge(config.fragments(DEFAULT))
-    cases = select(names)
+        raise LabError(Exit.PATCH, f"{' '.join(series)} has no patches, so there is nothing to check")
+    if len(series) != 1:
+        raise LabError(Exit.USAGE, f"this is for one series at a time, not for {' '.join(series)}")
+    about = _ABOUT[series[0]]
+    objects = [*touched(patches), *users(series)]
+    lab = config.merge(config.fragments(series))
+    chosen = select(names, series)
+    suffix = "" if tuple(series) == DEFAULT else f"-{series[0]}"
     rows: list[Row] = []
     with locked("kernel") as lock:
         base = source.get()
-        Worktree(base).set(patches)
+        worktree = Worktree(base).of(series)
+        worktree.set(patches)
+        tree = worktree.base.tree
         print(f"config-matrix: Linux {base.version} with {len(patches)} patches, W=1, logs in {_LOGS}", flush=True)
-        for case in cases:
-            build = Kbuild(base.tree, base.directory / f"objects-matrix-{case.arch}", lock, case.variables)
-            row = _run(case, build, objects, lab, rows[0].defined if rows else set())
+        for case in chosen:
+            build = Kbuild(tree, base.directory / f"objects-matrix-{case.arch}{suffix}", lock, case.variables)
+            row = _run(case, build, objects, lab, rows[0].defined if rows else set(), about)
             if boot and case.boots and not row.problems:
-                _boot(row, Kbuild(base.tree, base.directory / "objects-matrix-boot", lock, case.variables), lab)
+                _boot(row, Kbuild(tree, base.directory / "objects-matrix-boot", lock, case.variables), lab)
             _show(row)
             rows.append(row)
     # Some of the cases are no result for all.
-    return Exit.OK if _write(rows, objects, base.version, f"config-matrix{'-some' if names else ''}") else Exit.TESTS
+    name = f"config-matrix{suffix}{'-some' if names else ''}"
+    return Exit.OK if _write(rows, objects, base.version, name) else Exit.TESTS

@@ -22,7 +22,11 @@ _MEMORY_MIB = 12288
 """Of a range of 1 GiB no page may be the kernel's, and those below 4 GiB, the first of a node's own and the last, where
 its `struct page`s are, have some. That leaves two on the first node and four on the second. Some 4 GiB are ever
 touched; the soak touches all."""
+_KASAN_MIB = 2048
+"""An eighth of a guest with KASAN is its shadow."""
 _TIMEOUT_S = 3600.0
+_SLOWER = 3
+"""How much longer a test may take on the kernel for debugging."""
 _SOAK_MORE_S = 900.0
 """What a guest with the soak takes beyond its minutes: boot, the last look at all pages, the sums."""
 SLOW = (
@@ -34,7 +38,8 @@ for ever ends the guest rather than its time."""
 
 
 def build_program(kernel: Kernel, name: str = PROGRAM) -> Path:
-    """Builds a program of the selftest from the patched source; the others of its directory are left alone."""
+    """Builds a program of the selftest from the patched source, with more time for each test on a kernel for debugging;
+    the others of its directory are left alone."""
     selftests = kernel.tree / "tools" / "testing" / "selftests"
     source = selftests / "mm" / f"{name}.c"
     if not source.exists():
@@ -42,6 +47,7 @@ def build_program(kernel: Kernel, name: str = PROGRAM) -> Path:
     out = BUILD / "selftests" / "pud" / name
     out.parent.mkdir(parents=True, exist_ok=True)
     argv = ["gcc", "-Wall", "-Werror", "-O2", f"-I{selftests}", f"-I{kernel.tree}", "-o", str(out), str(source)]
+    argv += [f"-DSLOWER={_SLOWER}"] * kernel.has("KASAN")
     proc.run([*argv, "-lpthread"], log=BUILD / "log" / f"selftest-{name}.log", what=f"building {name}")
     return out
 
@@ -52,10 +58,10 @@ def job(kernel: Kernel, program: Path, mode: Mode, tests: Sequence[str] = ()) ->
         kernel=kernel.image,
         argv=[str(program), *(word for test in tests for word in ("-t", test))],
         programs=[program],
-        memory_mib=_MEMORY_MIB,
+        memory_mib=_MEMORY_MIB + _KASAN_MIB * kernel.has("KASAN"),
         nodes=2,
         mode=mode,
-        timeout_s=_TIMEOUT_S,
+        timeout_s=_TIMEOUT_S * (_SLOWER if kernel.has("KASAN") else 1),
         append=SLOW,
         name="test-pud",
     )
@@ -78,10 +84,10 @@ def _show(name: str, suite: Suite) -> int:
     return Exit.TESTS if suite.count(Status.FAILED) or not suite.count(Status.PASSED) else Exit.OK
 
 
-def main(tests: Sequence[str] = ()) -> int:
-    """Builds, runs and shows; 1 if a test failed, or if all were skipped."""
+def main(tests: Sequence[str] = (), debug: bool = False) -> int:
+    """Builds, runs and shows; 1 if a test failed, or if all were skipped. `debug`: on the kernel for debugging."""
     setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | setup.Need.VM)
-    return _show("test-pud", run(build.ensure(variant=build.PUD), tests))
+    return _show("test-pud", run(build.ensure(variant=build.PUD_DEBUG if debug else build.PUD), tests))
 
 
 def policy(tests: Sequence[str] = ()) -> int:

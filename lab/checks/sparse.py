@@ -10,7 +10,7 @@ from lab import proc, results
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.kbuild import Kbuild, touched
-from lab.kernel.series import DEFAULT, PATCHES, load
+from lab.kernel.series import DEFAULT, load_all
 from lab.kernel.worktree import Worktree
 from lab.lock import locked
 from lab.paths import BUILD
@@ -55,10 +55,16 @@ def _version() -> str:
     return proc.output(["sparse", "--version"], what="asking sparse for its version", code=Exit.BUILD).strip()
 
 
-def _check(build: Kbuild, objects: Sequence[str], name: str) -> tuple[Counter[str], list[str]]:
+def _wanted(series: Sequence[str]) -> dict[str, str]:
+    """The lab's configuration; for the series pud with what its tests use, since that is what it has to do with."""
+    more = [config.DIRECTORY / "pud-test.config"] if "pud" in series else []
+    return config.merge([*config.fragments(series), *more])
+
+
+def _check(build: Kbuild, wanted: dict[str, str], objects: Sequence[str], name: str) -> tuple[Counter[str], list[str]]:
     """What sparse says about those of `objects` that exist in this tree, and which these are."""
     log = _LOGS / f"{name}.log"
-    build.configure(config.merge(config.fragments(DEFAULT)), log)
+    build.configure(wanted, log)
     build.must("prepare", log=log, what=f"make prepare ({name})")
     there = build.builds(objects)
     build.must("C=2", f"CHECK={CHECKER}", "CF=-D__CHECK_ENDIAN__", *there, log=log, what=f"sparse ({name})")
@@ -68,23 +74,27 @@ def _check(build: Kbuild, objects: Sequence[str], name: str) -> tuple[Counter[st
     return complaints(text, build.tree), there
 
 
-def run() -> int:
+def run(series: Sequence[str] = DEFAULT) -> int:
     """sparse with address spaces, contexts and endianness; 1 if the series adds a complaint."""
-    patches = load()
+    patches = load_all(series)
     if not patches:
-        raise LabError(Exit.PATCH, f"{PATCHES} lists no patches, so there is nothing to check")
+        raise LabError(Exit.PATCH, f"{' '.join(series)} has no patches, so there is nothing to check")
     objects = touched(patches)
+    wanted = _wanted(series)
+    name = "sparse" if tuple(series) == DEFAULT else f"sparse-{'-'.join(series)}"
     with locked("kernel") as lock:
         base = source.get()
-        worktree = Worktree(base)
+        worktree = Worktree(base).of(series)
         worktree.set(patches)
+        tree = worktree.base.tree
         print(f"sparse: {len(objects)} objects, with and without the series; logs in {_LOGS}", flush=True)
-        after, checked = _check(Kbuild(base.tree, base.directory / "objects-sparse", lock), objects, "series")
-        stock = Kbuild(worktree.stock(), base.directory / "objects-sparse-base", lock)
-        before, _ = _check(stock, objects, "base")
+        build = Kbuild(tree, base.directory / f"objects-{name}", lock)
+        after, checked = _check(build, wanted, objects, "series")
+        stock = Kbuild(Worktree(base).stock(), base.directory / f"objects-{name}-base", lock)
+        before, _ = _check(stock, wanted, objects, "base")
         allowed: set[str] = set()
         for path in checked:
-            code = base.tree / f"{path.removesuffix('.o')}.c"
+            code = tree / f"{path.removesuffix('.o')}.c"
             allowed |= kfuncs(code.read_text(errors="replace")) if code.exists() else set()
     lines = fresh(after, before, allowed)
     for line in lines:
@@ -96,7 +106,7 @@ def run() -> int:
     ]
     metrics = {"objects": checked, "complaints": sum(after.values()), "base": sum(before.values()), "new": lines}
     environment = results.environment(None, "none", base=base.version, sparse=_version())
-    where = results.write("sparse", environment, metrics, gates)
+    where = results.write(name, environment, metrics, gates)
     print(
         f"sparse: {len(checked)} objects, {sum(after.values())} complaints, {sum(before.values())} of the base, "
         f"{len(lines)} new; results: {where}"

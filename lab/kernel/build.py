@@ -68,6 +68,14 @@ PUD = Variant(
     mib=900,
 )
 """1 GiB pages for anonymous memory, on a small kernel that looks at its page tables."""
+PUD_DEBUG = Variant(
+    "kernel-pud-debug",
+    fragments=(*PUD.fragments, "pud-debug.config"),
+    series=PUD.series,
+    objects="objects-pud-debug",
+    mib=2000,
+)
+"""The same with what finds errors by itself."""
 
 
 def mutant(variant: Variant) -> Variant:

@@ -24,6 +24,27 @@ USERS = (
 )
 """Objects of files that the series leaves alone but whose headers it changes."""
 
+_USERS_PUD = (
+    "arch/x86/mm/pgtable.o",
+    "kernel/fork.o",
+    "mm/hugetlb.o",
+    "mm/ksm.o",
+    "mm/madvise.o",
+    "mm/memory-failure.o",
+    "mm/mempolicy.o",
+    "mm/mincore.o",
+    "mm/mlock.o",
+    "mm/shmem.o",
+    "mm/vma.o",
+)
+"""The same for the series pud."""
+
+
+def users(series: Sequence[str]) -> list[str]:
+    """Objects of files that these series leave alone but whose headers they change."""
+    return sorted({*(USERS if "mthp" in series else ()), *(_USERS_PUD if "pud" in series else ())})
+
+
 # What the Makefile of one directory would have made, with the members of the objects that are linked from several.
 _ASK = """\
 srctree := {tree}

@@ -67,6 +67,12 @@ class Series(unittest.TestCase):
                 len({getattr(one, what) for one in (build.DEFAULT, build.PUD, *found)}), 4 - (what == "series")
             )
 
+    def test_the_one_for_debugging_is_the_tested_one_with_more(self) -> None:
+        self.assertEqual(build.PUD_DEBUG.fragments[: len(build.PUD.fragments)], build.PUD.fragments)
+        self.assertEqual(build.PUD_DEBUG.series, build.PUD.series)
+        for what in ("name", "objects"):
+            self.assertNotEqual(getattr(build.PUD_DEBUG, what), getattr(build.PUD, what))
+
     def test_an_unknown_or_repeated_name_is_refused(self) -> None:
         self.assertEqual(series.names("mthp pud"), ("mthp", "pud"))
         for wrong in ("", "nope", "pud pud"):

@@ -6,7 +6,7 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
-from lab.checks import bisect, checkpatch, matrix, sparse
+from lab.checks import bisect, checkpatch, matrix, sametext, sparse
 from lab.errors import LabError
 from lab.kernel import kbuild
 from lab.kernel.series import Patch, load
@@ -94,7 +94,77 @@ class Configuration(unittest.TestCase):
             matrix.select(["PSY"])
 
     def test_names_are_unique(self) -> None:
-        self.assertEqual(len({case.name for case in matrix.CASES}), len(matrix.CASES))
+        for cases in (matrix.cases(), matrix.cases(("pud",))):
+            self.assertEqual(len({case.name for case in cases}), len(cases))
+
+    def test_the_series_pud_has_cases_and_an_option_of_its_own(self) -> None:
+        self.assertIs(matrix.cases(), matrix.CASES)
+        self.assertEqual([case.name for case in matrix.select(["ANON_PUD_THP"], ("pud",))], ["all-on", "ANON_PUD_THP"])
+        with self.assertRaises(LabError):
+            matrix.select(["PSI"], ("pud",))
+        good = {"CONFIG_ANON_PUD_THP": "y", "CONFIG_ARM64_64K_PAGES": "y"}
+        self.assertEqual(matrix.judge_config(self.CASE, good, "ANON_PUD_THP"), [])
+        self.assertEqual(len(matrix.judge_config(self.CASE, good)), 1)
+
+
+class SameText(unittest.TestCase):
+    """The comparison of code with ANON_PUD_THP=n and of the base."""
+
+    TABLE = (
+        "0000000000000000 l    d  .text\t0000000000000000 .text\n"
+        "0000000000000000 g     F .text\t0000000000000010 first\n"
+        "0000000000000020 l     F .text\t0000000000000010 second\n"
+        "0000000000000008 l     O .data\t0000000000000004 setting\n"
+    )
+    CODE = (
+        "Disassembly of section .text:\n\n"
+        "0000000000000000 <first>:\n"
+        "   0:\tcall   5 <first+0x5>\n"
+        "\t\t\t1: R_X86_64_PLT32\t.text+0x1c\n"
+        "   5:\tmov    0x0(%rip),%eax        # b <first+0xb>\n"
+        "\t\t\t7: R_X86_64_PC32\t.data+0x4\n"
+        "   b:\tmov    $0x0,%rdi\n"
+        "\t\t\te: R_X86_64_32S\t.rodata.str1.1+0x4\n"
+        "  12:\tjne    0 <first>\n"
+        "  14:\tnop\n"
+        "0000000000000020 <second>:\n"
+        "  20:\tret\n"
+    )
+
+    def _functions(self, code: str, table: str, strings: bytes) -> dict[str, list[str]]:
+        symbols = sametext.Symbols(sametext.parse_symbols(table), {".rodata.str1.1": strings})
+        return sametext.functions(code, symbols)
+
+    def test_places_are_called_by_what_is_there(self) -> None:
+        self.assertEqual(
+            self._functions(self.CODE, self.TABLE, b"one\0two\0"),
+            {
+                "first": [
+                    "call [second+0x0]",
+                    "mov    0x0(%rip),%eax [setting+0x0]",
+                    "mov    $0x0,%rdi [b'two']",
+                    "jne    <first>",
+                ],
+                "second": ["ret"],
+            },
+        )
+
+    def test_what_only_moved_is_the_same_and_another_string_is_not(self) -> None:
+        before = self._functions(self.CODE, self.TABLE, b"one\0two\0")
+        code = self.CODE.replace(".text+0x1c", ".text+0x2c").replace(".data+0x4", ".data+0xc")
+        table = self.TABLE.replace("0000000000000020 l", "0000000000000030 l").replace("0008 l", "0010 l")
+        self.assertEqual(self._functions(code, table, b"new\0two\0"), before)
+        self.assertNotEqual(self._functions(self.CODE, self.TABLE, b"one\0six\0"), before)
+
+    def test_a_difference_says_whether_the_fixes_alone_make_it(self) -> None:
+        base = {"a.o": {"same": ["ret"], "fixed": ["ret"], "later": ["ret"], "gone": ["ret"]}}
+        fixes = {"a.o": {"same": ["ret"], "fixed": ["nop", "ret"], "later": ["ret"], "gone": ["ret"]}}
+        series = {"a.o": {"same": ["ret"], "fixed": ["nop", "ret"], "later": ["int3"], "new": ["ret"]}}
+        found = sametext.compare(base, fixes, series)
+        self.assertEqual(
+            [(one.name, one.of_fixes, one.before, one.after) for one in found],
+            [("fixed", True, 1, 2), ("gone", False, 1, 0), ("later", False, 1, 1), ("new", False, 0, 1)],
+        )
 
 
 class Parts(unittest.TestCase):
