@@ -65,7 +65,6 @@ HOT = (
 compiler inlines is part of its caller."""
 
 _HEADER = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")
-_SECTION = re.compile(r"^Disassembly of section (\S+):$")
 _INSTRUCTION = re.compile(r"^\s*[0-9a-f]+:\t(.*)$")
 _RELOCATION = re.compile(r"^\s*[0-9a-f]+: (R_\w+)\t(.*)$")
 _PLACE = re.compile(r"^(.*?)([+-]0x[0-9a-f]+)?$")
@@ -74,6 +73,8 @@ _CALLED = re.compile(r"\s+<[^>]+>$")
 _COMMENT = re.compile(r"\s+#.*$")
 _SYMBOL = re.compile(r"^([0-9a-f]+) .{7} (\S+)\t([0-9a-f]+) (?:\.hidden )?(\S+)$")
 _SECTION_ROW = re.compile(r"^\s*\[\s*\d+\] (\S+)\s+\S+\s+[0-9a-f]+ ([0-9a-f]+) ([0-9a-f]+) ")
+_NUMBER = re.compile(r"\.\d+$")
+"""What gcc adds to the names of tables and static variables; any code before them changes it."""
 _PADDING = ("nop", "int3", "xchg   %ax,%ax", "cs nopw", "data16")
 
 
@@ -95,7 +96,7 @@ class Symbols:
         if index < 0:
             return f"{section}+{offset:#x}"
         start, name = known[index]
-        return f"{name}+{offset - start:#x}"
+        return f"{_NUMBER.sub('', name)}+{offset - start:#x}"
 
 
 def parse_symbols(table: str) -> dict[str, list[tuple[int, str]]]:
@@ -112,6 +113,8 @@ def _relocated(kind: str, place: str, symbols: Symbols) -> str:
     match = _PLACE.match(place)
     assert match
     name, addend = match[1], int(match[2] or "0", 16)
+    if name.startswith(".altinstr"):
+        return name
     if name not in symbols.places and name not in symbols.strings:
         return f"{name}{addend:+#x}"
     # Relative to the end of the instruction, as a rule four bytes on.
@@ -124,7 +127,8 @@ def functions(code: str, symbols: Symbols) -> dict[str, list[str]]:
     lines: list[str] = []
     for line in code.splitlines():
         if header := _HEADER.match(line):
-            lines = found.setdefault(header[1], [])
+            # Not what replaces instructions at boot: what may be replaced is in the functions.
+            lines = [] if header[1].startswith(".altinstr") else found.setdefault(header[1], [])
         elif relocation := _RELOCATION.match(line):
             if lines:
                 text = _CALLED.sub("", lines[-1])
