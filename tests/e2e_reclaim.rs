@@ -151,6 +151,10 @@ fn a_cap_takes_back_what_came_before_it() {
     assert!(splits(&group) > 0);
 }
 
+/// Windows in which a busy machine swaps as much as it takes.
+const WINDOW: [&str; 2] = ["--window", "3s"];
+const SCANNED: Duration = Duration::from_secs(3);
+
 /// Writes what it never reads again, by processes that end: much goes to swap, and nothing comes back.
 fn writes_and_forgets(group: &Group) -> u64 {
     let mut worker = Worker::new(group);
@@ -172,7 +176,7 @@ fn what_nobody_misses_is_given_large() {
         let _lru = multi_gen.then(Setting::multi_gen);
         let group = Group::new("forgets");
         group.set("memory.high", "32M");
-        let ext = Ext::run(&group, &[]);
+        let ext = Ext::run(&group, &WINDOW);
         let mut worker = Worker::new(&group);
         worker.fill(48 * MIB);
         let first = worker.huge();
@@ -210,27 +214,34 @@ fn swapped(group: &Group) -> (u64, u64) {
     (keyed(&stat, "pswpout"), keyed(&stat, "pswpin"))
 }
 
-/// Until it is so, in as many rounds as that may take.
+/// Until it is so: two windows, or as long as a busy machine may take.
 fn becomes_unmissed(group: &Group) -> bool {
-    (0..ROUNDS).any(|_| {
+    let begin = Instant::now();
+    loop {
         writes_and_forgets(group);
-        unmissed(group)
-    })
+        if unmissed(group) {
+            return true;
+        }
+        if begin.elapsed() > 30 * SCANNED {
+            return false;
+        }
+    }
 }
 
-/// In as many windows as it takes to become so, and as many again, much goes and it does not.
+/// In as many windows as it takes to become so, and one more, much goes and it does not.
 fn stays_missed(group: &Group, mut round: impl FnMut()) {
     let (mut before, mut windows, mut since) = (swapped(group).0, 0, Instant::now());
-    for _ in 0..4 * ROUNDS {
+    let begin = since;
+    while begin.elapsed() < 30 * SCANNED {
         round();
         assert!(!unmissed(group), "after {windows} windows");
-        // Some seconds, as the scan's windows are not these.
-        if since.elapsed() >= Duration::from_secs(1) {
+        // The scan's windows are not these.
+        if since.elapsed() >= SCANNED {
             let now = swapped(group).0;
             windows += u32::from(now >= before + 2048);
             (before, since) = (now, Instant::now());
         }
-        if windows == 5 {
+        if windows == 4 {
             return;
         }
     }
@@ -249,7 +260,7 @@ fn what_a_neighbour_misses_is_missed() {
     let writer = pod.child("writer");
     group.set("memory.high", "40M");
     writer.set("memory.high", "32M");
-    let _ext = Ext::run(&pod, &[]);
+    let _ext = Ext::run(&pod, &WINDOW);
     assert!(becomes_unmissed(&writer), "nobody else is there");
     let mut worker = Worker::new(&reader);
     // Less, and reclaim would leave all of it, and take the writer's alone.
@@ -285,7 +296,7 @@ fn what_ends_is_not_for_the_taking() {
     ] {
         let group = Group::new("bounded");
         group.set("memory.high", "40M");
-        let _ext = Ext::run(&group, &[]);
+        let _ext = Ext::run(&group, &WINDOW);
         assert!(becomes_unmissed(&group), "{file}");
         let mut worker = Worker::new(&group);
         // With the next one, more than three quarters of that swap space.
@@ -307,7 +318,7 @@ fn the_end_of_the_machines_swap_space_is_not_for_the_taking() {
     let _swap = Swap::on();
     let (group, others) = (Group::new("bounded"), Group::new("others"));
     group.set("memory.high", "40M");
-    let _ext = Ext::run(&group, &[]);
+    let _ext = Ext::run(&group, &WINDOW);
     assert!(becomes_unmissed(&group));
     // Of 512 MiB.
     let _full: Vec<Worker> = (0..3)
