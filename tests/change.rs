@@ -229,7 +229,7 @@ fn x86() -> Sizes {
 /// With 1 GiB.
 fn x86_pud() -> Sizes {
     Sizes {
-        orders: 0x3fc | 1 << 18,
+        orders: 0x3fc | (1 << 18),
         page_shift: 12,
     }
 }

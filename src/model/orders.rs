@@ -131,7 +131,7 @@ pub const X86: Sizes = Sizes {
 /// The same with 1 GiB.
 #[cfg(test)]
 pub const X86_PUD: Sizes = Sizes {
-    orders: 0x3fc | 1 << 18,
+    orders: 0x3fc | (1 << 18),
     page_shift: 12,
 };
 
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((alone.pud(), alone.largest()), (Some(18), 9));
         for reason in Reason::ALL {
             assert_eq!(X86.of(reason), 0x3fc);
-            let has = X86_PUD.of(reason) & 1 << 18 != 0;
+            let has = X86_PUD.of(reason) & (1 << 18) != 0;
             assert_eq!(has, reason == Reason::Fault, "{}", reason.name());
         }
         assert_eq!(X86_PUD.name(18), "1G");
