@@ -286,17 +286,6 @@ static __always_inline int mthp_pressed(const struct mthp_facts *f,
 	return (f->pressure & ~mthp_lifted(f)) && mthp_has(t, MTHP_RULE(PRESSURE));
 }
 
-/*
- * A window of what is missed that began so long ago says nothing about now: nobody looked, as the
- * cgroup slept.
- */
-#define MTHP_MISSED_AGE	4u
-
-static __always_inline int mthp_is_old(__u64 elapsed, const struct mthp_tunables *t)
-{
-	return elapsed / MTHP_MISSED_AGE >= t->window_ns;
-}
-
 /* Bits of the orders up to @order, which is below 63. */
 static __always_inline __u64 mthp_up_to(__u32 order)
 {

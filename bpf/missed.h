@@ -20,6 +20,17 @@
 /* ... and of others, who have no part in what goes, this one: half a MiB. */
 #define MTHP_MISSED_OTHERS	16u
 
+/*
+ * A window that began so long ago says nothing about now: nobody looked, as the
+ * cgroup slept.
+ */
+#define MTHP_MISSED_AGE	4u
+
+static __always_inline int mthp_is_old(__u64 elapsed, const struct mthp_tunables *t)
+{
+	return elapsed / MTHP_MISSED_AGE >= t->window_ns;
+}
+
 /* What a scan reads of a cgroup, and of the one whose limit is reached. */
 struct mthp_taken_now {
 	__u64 now;

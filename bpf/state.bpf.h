@@ -10,6 +10,7 @@
 #include "decide.h"
 #include "facts/machine.bpf.h"
 #include "facts/limits.bpf.h"
+#include "missed.h"
 #include "tunables.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -5,22 +5,12 @@ mod common;
 
 use std::fs::File;
 
-use common::ext::{Ext, K64, SELDOM, status_of, support};
+use common::ext::{Ext, K64, NO_SCAN, SELDOM, status_of, support};
 use common::own::{OwnFile, object_without};
 use common::worker::{MADV_PAGEOUT, Worker, mostly_huge};
 use common::{
     Group, MIB, Setting, Swap, count, disk, eventually, evict_old_generations, keyed, world,
 };
-
-/// None of its rules wants a scan; and the host, of which the disk takes much, is no limit.
-const NO_SCAN: [&str; 6] = [
-    "--policy",
-    "headroom",
-    "--count-nodes",
-    "0",
-    "--set",
-    "count-machine=0",
-];
 
 /// Does the kernel ask at reclaim?  Without that, as with the module, what was given stays, and large folios have
 /// their share at most.

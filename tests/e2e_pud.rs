@@ -15,7 +15,7 @@ use std::ops::Sub;
 use std::sync::Once;
 use std::time::Duration;
 
-use common::ext::{Ext, output, status_of};
+use common::ext::{Ext, NO_SCAN, SELDOM, output, status_of};
 use common::worker::{Busy, MADV_DONTNEED, MADV_HUGEPAGE, Worker};
 use common::{Group, MIB, Setting, THP, count, eventually, read, vmstat, world, write};
 use serde_json::Value;
@@ -26,30 +26,8 @@ const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-1048576kB/e
 const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
 const USUAL: &str = "32768";
 
-/// Room is the only rule, and the guest itself no limit.
-const ROOM: [&str; 6] = [
-    "--policy",
-    "headroom",
-    "--count-nodes",
-    "0",
-    "--set",
-    "count-machine=0",
-];
-
-/// The same with all rules, which take it for granted that 2 MiB are taken back where all fits.
-const ALL: [&str; 10] = [
-    "--policy",
-    "default",
-    "--min-memory",
-    "0",
-    // What a busy host stalls is no pressure.
-    "--window",
-    "10s",
-    "--threshold",
-    "10s",
-    "--set",
-    "count-machine=0",
-];
+/// All rules, which take it for granted that 2 MiB are taken back where all fits.
+const ALL: [&str; 4] = ["--policy", "default", "--min-memory", "0"];
 
 /// A cgroup on the node that has more ranges of 1 GiB without a page of the kernel's.  It is looked for where the
 /// process runs.
@@ -243,7 +221,7 @@ fn it_fits_a_limit_only_where_the_room_rule_says_so() {
     let _defrag = pud_world();
     let group = group("limited");
     group.set("memory.max", "3G");
-    let ext = Ext::run(&group, &ROOM);
+    let ext = Ext::run(&group, &NO_SCAN);
     let mut worker = Worker::new(&group);
     // Half of the limit may be in large folios.
     assert_eq!(touch(&mut worker), GIVEN);
@@ -273,7 +251,7 @@ fn it_fits_a_limit_only_where_the_room_rule_says_so() {
     drop(ext);
     // Unless that is bound as well.
     group.set("memory.max", "2G");
-    let _ext = Ext::run(&group, &[&ROOM[..], &["--bind", "advised"]].concat());
+    let _ext = Ext::run(&group, &[&NO_SCAN[..], &["--bind", "advised"]].concat());
     let mut worker = Worker::new(&group);
     worker.map(GIB);
     assert_eq!(worker.advise(MADV_HUGEPAGE), 0);
@@ -289,7 +267,7 @@ fn that_all_fits_is_no_excuse() {
     let _defrag = pud_world();
     let group = group("fits");
     group.set("memory.max", "3G");
-    let _ext = Ext::run(&group, &ALL);
+    let _ext = Ext::run(&group, &[&ALL[..], &SELDOM].concat());
     let mut worker = Worker::new(&group);
     assert_eq!(touch(&mut worker), GIVEN);
     assert_eq!(touch(&mut worker), REFUSED);
@@ -306,7 +284,7 @@ fn a_limit_above_counts() {
     let top = group("above");
     let inner = top.child("inner");
     top.set("memory.high", "2560M");
-    let _ext = Ext::run(&top, &ROOM);
+    let _ext = Ext::run(&top, &NO_SCAN);
     let mut worker = Worker::new(&inner);
     assert_eq!(touch(&mut worker), GIVEN);
     assert_eq!(touch(&mut worker), REFUSED);
@@ -342,7 +320,7 @@ fn who_is_refused_makes_nobody_wait() {
     asks.touch(4096);
     assert_eq!((Had::now() - before).given, 0, "the node waits");
     drop(asks);
-    let (_ext, mut asks) = (Ext::run(&full, &ROOM), ready());
+    let (_ext, mut asks) = (Ext::run(&full, &NO_SCAN), ready());
     assert_eq!(touch(&mut fails), REFUSED);
     let before = Had::now();
     asks.touch(4096);

@@ -123,6 +123,16 @@ pub const SELDOM: [&str; 6] = [
     "count-machine=0",
 ];
 
+/// None of its rules wants a scan; and the host, of which the disk takes much, is no limit.
+pub const NO_SCAN: [&str; 6] = [
+    "--policy",
+    "headroom",
+    "--count-nodes",
+    "0",
+    "--set",
+    "count-machine=0",
+];
+
 /// A running `mthp_ext run --json`.  Dropped: killed.
 pub struct Ext {
     child: Child,

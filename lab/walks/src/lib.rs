@@ -43,6 +43,31 @@ pub mod mark {
     }
 }
 
+/// The slot after `slot` in a cycle through all `slots`, a power of 2 (Hull and Dobell): the same for every run.
+pub fn next(slot: usize, slots: usize) -> usize {
+    (slot as u64)
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407) as usize
+        & (slots - 1)
+}
+
+#[cfg(test)]
+mod cycle {
+    use super::next;
+
+    #[test]
+    fn the_dependent_order_meets_every_slot() {
+        let slots = 1 << 12;
+        let mut seen = vec![false; slots];
+        let mut slot = 0;
+        for _ in 0..slots {
+            assert!(!std::mem::replace(&mut seen[slot], true));
+            slot = next(slot, slots);
+        }
+        assert_eq!(slot, 0);
+    }
+}
+
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::mark;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use lab_walks::mark;
+use lab_walks::{mark, next};
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
@@ -21,14 +21,6 @@ use plan::{Order, Plan, Step, USAGE};
 const WARM_UP: u64 = 20_000;
 /// Pages that are dropped in turn, few enough for all to be found again if a flush were missed.
 const DROPPED: usize = 16;
-
-/// The slot after `slot` in a cycle through all `slots`, a power of 2 (Hull and Dobell): the same for every run.
-fn next(slot: usize, slots: usize) -> usize {
-    (slot as u64)
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407) as usize
-        & (slots - 1)
-}
 
 /// Reads `count` times; what was read, so that nothing is left out.
 fn read(memory: &Memory, order: Order, start: usize, count: u64) -> (usize, u64) {
@@ -142,18 +134,6 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_dependent_order_meets_every_slot() {
-        let slots = 1 << 12;
-        let mut seen = vec![false; slots];
-        let mut slot = 0;
-        for _ in 0..slots {
-            assert!(!std::mem::replace(&mut seen[slot], true));
-            slot = next(slot, slots);
-        }
-        assert_eq!(slot, 0);
-    }
 
     #[test]
     fn all_orders_read_what_was_written() {
