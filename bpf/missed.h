@@ -31,14 +31,24 @@ static __always_inline int mthp_is_old(__u64 elapsed, const struct mthp_tunables
 	return elapsed / MTHP_MISSED_AGE >= t->window_ns;
 }
 
-/* What a scan reads of a cgroup, and of the one whose limit is reached. */
+/* What a scan reads of a cgroup, and of the one that has the limit it looks at. */
 struct mthp_taken_now {
 	__u64 now;
 	__u64 went;	/* pages swapped out in all ... */
 	__u64 came;	/* ... and those that came back, page cache that was wanted again included */
-	__u64 above;	/* id of the cgroup whose limit it is: its own, or one above */
-	__u64 above_came;	/* the same of that one as a whole, read at the same time */
+	__u64 others;	/* the same of who else is below that limit */
+	__u32 level;	/* mthp_looks_at() */
+	__u32 reached;	/* the level whose limit is reached */
 };
+
+/*
+ * Of which level the limit is looked at where that of @reached is: the higher one for as long as it is
+ * reached now and then.  Of a job whose memory comes and goes, the limit that is reached does, too.
+ */
+static __always_inline __u32 mthp_looks_at(const struct mthp_taken *s, __u32 reached)
+{
+	return s->level && s->level < reached ? s->level : reached;
+}
 
 /* Pages swapped out in a window that are much: as many of the largest folios as the reserve has. */
 static __always_inline __u64 mthp_much(const struct mthp_tunables *t)
@@ -57,23 +67,31 @@ static __always_inline int mthp_missed(__u64 in, __u64 others, const struct mthp
 }
 
 /*
- * Take one sample.  The first one sets the anchor, as does one that comes too late, or is about another
- * limit.  Whatever is missed ends it at once; that nothing is takes whole windows.
+ * Take one sample.  The first one sets the anchor, as does one that comes too late, or is about a higher
+ * limit: who else is below that one was not looked at.  A lower one has fewer below it, so what was seen
+ * holds.  Whatever is missed ends it at once; that nothing is takes whole windows.
  */
 static __always_inline void mthp_taken_step(struct mthp_taken *s, const struct mthp_taken_now *n,
 					    const struct mthp_tunables *t)
 {
-	__u64 elapsed = n->now - s->anchor_ns, out = n->went - s->went, in = n->came - s->came;
-	__u64 all = n->above_came - s->above_came, others = all > in ? all - in : 0;
-	int anew = !s->anchor_ns || n->above != s->above || n->now < s->anchor_ns ||
-		   n->went < s->went || n->came < s->came || n->above_came < s->above_came ||
-		   mthp_is_old(elapsed, t);
-	int missed = mthp_missed(in, others, t);
+	__u64 elapsed = n->now - s->anchor_ns, out = n->went - s->went, in = n->came - s->came, others;
+	int anew = !s->anchor_ns || n->level < s->level || n->now < s->anchor_ns || n->went < s->went ||
+		   n->came < s->came || mthp_is_old(elapsed, t);
+	int missed;
 
+	if (!s->level) {
+		s->level = n->level;
+		s->others = n->others;
+	}
+	/* What is read one after the other may go back a little. */
+	others = n->others > s->others ? n->others - s->others : 0;
+	missed = mthp_missed(in, others, t);
 	if (anew || missed)
 		s->unmissed = 0;
-	if (!anew && elapsed < t->window_ns)
+	if (!anew && elapsed < t->window_ns) {
+		s->reached = mthp_min(s->reached, n->reached);
 		return;
+	}
 	if (!anew && !missed) {
 		if (out < mthp_much(t) || in >= out / MTHP_MISSED_SHARE)
 			s->unmissed = 0;
@@ -83,8 +101,10 @@ static __always_inline void mthp_taken_step(struct mthp_taken *s, const struct m
 	s->anchor_ns = n->now;
 	s->went = n->went;
 	s->came = n->came;
-	s->above = n->above;
-	s->above_came = n->above_came;
+	s->others = n->others;
+	/* The higher one was not reached in this window: a lower one is enough from the next sample on. */
+	s->level = !anew && mthp_min(s->reached, n->reached) > n->level ? 0 : n->level;
+	s->reached = n->reached;
 }
 
 #endif /* MTHP_MISSED_H */

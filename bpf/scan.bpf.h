@@ -193,9 +193,9 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 			       const struct mthp_tunables *t __arg_nonnull)
 {
 	struct mthp_taken_now taken = {};
-	struct cgroup *above;
-	__u32 level = 0, unmissed;
-	__u64 went;
+	struct cgroup *above = 0;
+	__u64 went, came;
+	__u32 unmissed;
 	int failed = 1;
 
 	/* Nobody asks; what was found ages. */
@@ -203,11 +203,13 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 		return 0;
 	if (!mthp_never_fits(t->limit_share, t) && mthp_has(t, MTHP_RULE(PRESSURE)) && mthp_has(t, MTHP_RULE(ROOM)) &&
 	    !state->unlimited && !mthp_swap_short && bpf_ksym_exists(bpf_mem_cgroup_vm_events))
-		level = mthp_reached(cgrp, t);
-	above = level ? bpf_cgroup_ancestor(cgrp, level) : 0;
+		taken.reached = mthp_reached(cgrp, t);
+	if (taken.reached) {
+		taken.level = mthp_looks_at(&state->taken, taken.reached);
+		above = bpf_cgroup_ancestor(cgrp, taken.level);
+	}
 	if (above) {
-		taken.above = above->kn->id;
-		failed = mthp_read_taken(above, 1, &went, &taken.above_came);
+		failed = mthp_read_taken(above, 1, &went, &came);
 		if (!failed)
 			failed = mthp_read_taken(cgrp, 0, &taken.went, &taken.came);
 		bpf_cgroup_release(above);
@@ -215,6 +217,7 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 	if (failed) {
 		__builtin_memset(&state->taken, 0, sizeof(state->taken));
 	} else {
+		taken.others = came > taken.came ? came - taken.came : 0;
 		taken.now = bpf_ktime_get_ns();
 		mthp_taken_step(&state->taken, &taken, t);
 	}

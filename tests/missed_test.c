@@ -9,6 +9,7 @@
 /* Pages of 8 MiB, four of the largest folios. */
 #define MUCH 2048
 
+/* Levels. */
 #define OWN 7
 #define ABOVE 3
 
@@ -17,14 +18,14 @@ static struct mthp_taken_now after(const struct mthp_taken *s, __u64 ns, __u64 o
 {
 	return (struct mthp_taken_now){
 		.now = s->anchor_ns + ns, .went = s->went + out, .came = s->came + in,
-		.above = s->above, .above_came = s->above_came + in + others,
+		.others = s->others + others, .level = s->level, .reached = s->level,
 	};
 }
 
 /* A cgroup with history, below a limit of one above, that has its anchor. */
 static struct mthp_taken begun(const struct mthp_tunables *t)
 {
-	const struct mthp_taken_now took = { SEC, 1000000, 500000, ABOVE, 900000 };
+	const struct mthp_taken_now took = { SEC, 1000000, 500000, 400000, ABOVE, ABOVE };
 	struct mthp_taken s = { 0 };
 
 	mthp_taken_step(&s, &took, t);
@@ -46,7 +47,7 @@ static void what_went_before_is_history(void)
 
 	CHECK(!s.unmissed, "a million pages in the past");
 	CHECK(s.anchor_ns == SEC && s.went == 1000000 && s.came == 500000, "the anchor");
-	CHECK(s.above == ABOVE && s.above_came == 900000, "that of the limit");
+	CHECK(s.level == ABOVE && s.others == 400000, "that of the limit");
 }
 
 static void two_windows_in_a_row_show_it(void)
@@ -114,7 +115,7 @@ static void what_others_get_back_ends_it(void)
 /* Its limit is its own: nobody else is below it. */
 static void of_its_own_limit_there_are_no_others(void)
 {
-	struct mthp_taken_now took = { SEC, 0, 0, OWN, 0 };
+	struct mthp_taken_now took = { SEC, 0, 0, 0, OWN, OWN };
 	struct mthp_tunables t = defaults();
 	struct mthp_taken s = { 0 };
 
@@ -123,7 +124,6 @@ static void of_its_own_limit_there_are_no_others(void)
 		took.now += SEC;
 		took.went += 100 * MUCH;
 		took.came += MUCH / 4 - 1;
-		took.above_came = took.came;
 	}
 	CHECK(s.unmissed == 2, "%u", s.unmissed);
 }
@@ -181,33 +181,89 @@ static void a_late_sample_begins_anew(void)
 	CHECK(!s.unmissed && s.anchor_ns == took.now, "too late");
 }
 
-/* What came back below another limit cannot be compared. */
-static void another_limit_begins_anew(void)
+/* One more sample, @part of a window after the anchor, with the limit of @reached reached. */
+static void reaches(struct mthp_taken *s, __u32 reached, __u64 ns, __u64 others, const struct mthp_tunables *t)
+{
+	struct mthp_taken_now took = after(s, ns, MUCH, 0, others);
+
+	took.reached = reached;
+	took.level = mthp_looks_at(s, reached);
+	mthp_taken_step(s, &took, t);
+}
+
+/* Who else is below a higher limit was not looked at. */
+static void a_higher_limit_begins_anew(void)
 {
 	struct mthp_tunables t = defaults();
 	struct mthp_taken s = begun(&t);
-	struct mthp_taken_now took;
 
 	window(&s, MUCH, 0, 0, &t);
 	window(&s, MUCH, 0, 0, &t);
-	took = after(&s, SEC / 10, MUCH, 0, 0);
-	took.above = OWN;
-	mthp_taken_step(&s, &took, &t);
-	CHECK(!s.unmissed && s.above == OWN, "the limit of another");
+	reaches(&s, ABOVE - 1, SEC / 10, 0, &t);
+	CHECK(!s.unmissed && s.level == ABOVE - 1, "%u, level %u", s.unmissed, s.level);
+}
+
+/* A job whose memory comes and goes: the limit above is reached at times, and looked at all the time. */
+static void limits_that_take_turns_are_one(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	for (int i = 0; i < 10; i++) {
+		reaches(&s, OWN, SEC / 4, 0, &t);
+		reaches(&s, ABOVE, SEC / 2, 0, &t);
+		reaches(&s, i % 2 ? OWN : ABOVE, SEC, 0, &t);
+		CHECK(s.level == ABOVE && s.unmissed == (i ? 2 : 1), "%d: %u, level %u", i, s.unmissed, s.level);
+	}
+	reaches(&s, OWN, SEC / 4, MUCH / 16, &t);
+	CHECK(!s.unmissed, "others below the one above miss it");
+}
+
+/* After a window without the limit above, nobody below it is asked any more; what was seen holds. */
+static void a_lower_limit_is_enough_after_a_window(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	window(&s, MUCH, 0, 0, &t);
+	window(&s, MUCH, 0, 0, &t);
+	/* The sample that ended the last window still reached it. */
+	reaches(&s, OWN, SEC / 2, 0, &t);
+	reaches(&s, OWN, SEC, 0, &t);
+	CHECK(s.unmissed == 2 && s.level == ABOVE, "%u, level %u", s.unmissed, s.level);
+	reaches(&s, OWN, SEC / 2, 0, &t);
+	CHECK(s.level == ABOVE, "half a window");
+	reaches(&s, OWN, SEC, 0, &t);
+	CHECK(s.unmissed == 2 && !s.level, "%u, level %u", s.unmissed, s.level);
+	/* The totals of another level: whatever they are, they are where counting begins. */
+	reaches(&s, OWN, SEC / 10, 100 * MUCH, &t);
+	CHECK(s.unmissed == 2 && s.level == OWN, "%u, level %u", s.unmissed, s.level);
+	reaches(&s, OWN, SEC / 5, MUCH / 16, &t);
+	CHECK(!s.unmissed, "others below this one miss it");
+}
+
+/* They are read one after the other. */
+static void totals_of_others_may_go_back_a_little(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+
+	window(&s, MUCH, 0, 0, &t);
+	window(&s, MUCH, 0, -3, &t);
+	CHECK(s.unmissed == 2, "%u", s.unmissed);
 }
 
 static void totals_that_go_back_begin_anew(void)
 {
 	struct mthp_tunables t = defaults();
 
-	for (int which = 0; which < 4; which++) {
+	for (int which = 0; which < 3; which++) {
 		struct mthp_taken s = begun(&t);
 		struct mthp_taken_now took;
 
 		window(&s, MUCH, 0, 0, &t);
 		window(&s, MUCH, 0, 0, &t);
-		took = after(&s, which == 0 ? -1 : (__s64)SEC, which == 1 ? -1 : MUCH, which == 2 ? -1 : 0,
-			     which == 3 ? -1 : which == 2);
+		took = after(&s, which == 0 ? -1 : (__s64)SEC, which == 1 ? -1 : MUCH, which == 2 ? -1 : 0, 0);
 		mthp_taken_step(&s, &took, &t);
 		CHECK(!s.unmissed, "%d", which);
 	}
@@ -242,7 +298,7 @@ static void no_course_is_shorter_than_two_windows(void)
 		took.now += random_u64() % (random_u64() % 16 ? SEC : 5 * SEC);
 		took.went += random_u64() % (4 * MUCH);
 		took.came += in;
-		took.above_came += in + others;
+		took.others += others;
 		mthp_taken_step(&s, &took, &t);
 		if (s.unmissed < was || (!s.unmissed && s.anchor_ns != anchor))
 			since = took.now;
@@ -265,7 +321,10 @@ static const struct test tests[] = {
 	TEST(that_nothing_is_missed_takes_whole_windows),
 	TEST(what_is_missed_ends_it_within_one),
 	TEST(a_late_sample_begins_anew),
-	TEST(another_limit_begins_anew),
+	TEST(a_higher_limit_begins_anew),
+	TEST(limits_that_take_turns_are_one),
+	TEST(a_lower_limit_is_enough_after_a_window),
+	TEST(totals_of_others_may_go_back_a_little),
 	TEST(totals_that_go_back_begin_anew),
 	TEST(much_is_by_the_largest_folio),
 	TEST(no_course_is_shorter_than_two_windows),

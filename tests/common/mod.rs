@@ -25,6 +25,7 @@ pub mod worker;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
@@ -150,28 +151,30 @@ impl Swap {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             write("/sys/block/zram0/disksize", "512M");
-            swap_command("mkswap");
+            worked(&swap_command("mkswap"));
         });
-        swap_command("swapon");
+        worked(&swap_command("swapon"));
         Swap
     }
 }
 
 impl Drop for Swap {
     fn drop(&mut self) {
+        let out = swap_command("swapoff");
         // A second panic would end the whole program.
         if !std::thread::panicking() {
-            swap_command("swapoff");
+            worked(&out);
         }
     }
 }
 
-fn swap_command(name: &str) {
-    let out = std::process::Command::new("busybox")
-        .args([name, "/dev/zram0"])
-        .output()
-        .unwrap();
-    assert!(out.status.success(), "{name}: {out:?}");
+fn swap_command(name: &str) -> Output {
+    let mut command = Command::new("busybox");
+    command.args([name, "/dev/zram0"]).output().unwrap()
+}
+
+fn worked(out: &Output) {
+    assert!(out.status.success(), "{out:?}");
 }
 
 /// What `disk` makes.
