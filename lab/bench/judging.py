@@ -88,7 +88,10 @@ def binds(case: Case) -> tuple[Bind, ...]:
 
 
 def runs(case: Case) -> int:
-    """How often each arm is run; those that are stopped at a deadline (`slow`) run once."""
+    """How often each arm is run; those that are stopped at a deadline (`slow`) run once, as does
+    every arm in a row that has to be named: half an hour."""
+    if case.named:
+        return 1
     return RUNS_SWAPPING if swaps(case) else RUNS
 
 

@@ -175,6 +175,8 @@ class Case:
     own."""
     judges: tuple[str, ...] = ("mthp_ext",)
     """Arms of the default policy that run and are judged: on a host set to `always`, to `madvise`, or both."""
+    named: bool = False
+    """It takes so long that it is run only where SCENARIO names it."""
     counts: bool = False
     """All that is judged are counts: it says as much where time is not counted in instructions."""
     thp_off: tuple[str, ...] = ()

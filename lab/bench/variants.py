@@ -137,7 +137,19 @@ SWEPT: Mapping[str, Mapping[str, Arm]] = {
 }
 """Option -> value -> the arm with it."""
 
-VARIANTS = (*ABLATION.values(), *(arm for values in SWEPT.values() for arm in values.values()))
+LIKE_4G: Mapping[str, Arm] = {
+    case: _arm(
+        f"like-4G-{name}", f"room-factor {factor}", f"K as many times the limit as below 4 GiB: {factor} folios",
+        ("--room-factor", factor), (case,),
+    )
+    for name, factor, case in (
+        ("96M", "24", "redis/set-high"), ("384M", "96", "larger/high-384M"), ("1536M", "384", "larger/high-1536M"),
+    )
+}  # fmt: skip
+"""Case -> the arm whose K is to its limit what 1,024 is to 4 GiB: if only the ratio counts, they agree with each other
+and with the default below 4 GiB."""
+
+VARIANTS = (*ABLATION.values(), *(arm for values in SWEPT.values() for arm in values.values()), *LIKE_4G.values())
 """All of them."""
 
 _SINGLE = {
@@ -146,6 +158,7 @@ _SINGLE = {
 }
 _GROUPS = {
     "ablation": [DEFAULT, *(arm.key for arm in ABLATION.values())],
+    "like-4G": [DEFAULT, *(arm.key for arm in LIKE_4G.values())],
     "sweep": [DEFAULT, *(arm.key for values in SWEPT.values() for arm in values.values())],
 }
 

@@ -10,6 +10,7 @@ from unittest import mock
 
 from lab.bench import (
     compare,
+    judging,
     markdown,
     page,
     scenarios,
@@ -21,7 +22,7 @@ from lab.bench.arms import ARM, ARMS, SIZES_KIB, USUAL
 from lab.bench.cell import Cell
 from lab.bench.plan import plan
 from lab.bench.scenarios import database
-from lab.bench.spec import Role, Scale
+from lab.bench.spec import MIB, Role, Scale
 from lab.bench.table import Table
 from lab.checks import bench as bench_tests
 from lab.errors import LabError
@@ -39,6 +40,19 @@ class PlanTest(unittest.TestCase):
         free = [arm for arm in ARMS if arm.meant_for(FREE.name)]
         self.assertEqual(len(cells), 2 * (len(arms) + len(free)) - len(HIGH.slow))
         self.assertEqual(set(ARM) - set(arms), {"oracle", "mthp_madvise", "madvise", "shrinker"})
+
+    def test_what_takes_half_an_hour_has_to_be_named(self) -> None:
+        self.assertFalse([one for one in scenarios.cases(Scale.CI) if one.named])
+        named = scenarios.cases(Scale.CI, ["larger/high-*"])
+        self.assertEqual([judging.runs(one) for one in named], [1, 1, 1])
+        limits = [int(str(one.groups[0].settings["memory.high"])) // MIB for one in named]
+        self.assertEqual(limits, [384, 1536, 4096])
+        # K is to each limit what it is to the largest.
+        for case, arm in variants.LIKE_4G.items():
+            [factor] = {int(word) for word in arm.policy or () if word.isdigit()}
+            [world] = scenarios.cases(Scale.CI, [case])
+            self.assertEqual(factor, 1024 * int(str(world.groups[0].settings["memory.high"])) // MIB // 4096)
+            self.assertTrue(arm.meant_for(case))
 
     def test_lru_flavours_that_make_no_sense_are_left_out(self) -> None:
         self.assertEqual({c.lru for c in plan([THREADS], [ARM["never"]], ["classic", "mglru"], 1)}, {"classic"})

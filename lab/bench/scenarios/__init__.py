@@ -14,6 +14,7 @@ from lab.bench.scenarios import (
     heap,
     hostpressure,
     kernbench,
+    larger,
     late,
     memcached,
     mixed,
@@ -38,6 +39,7 @@ ALL = {
         mixed,
         redis,
         zipf,
+        larger,
         memcached,
         roomy,
         dense,
@@ -73,15 +75,17 @@ _CLASSIC_ONLY = (
 
 
 def cases(scale: Scale, wanted: Sequence[str] = ()) -> list[Case]:
-    """The cases of all scenarios, or of those that match a pattern of `wanted` ("redis", "redis/set-*"); LabError if
-    a pattern matches none."""
+    """The cases of all scenarios but those that have to be named, or of those that match a pattern of `wanted`
+    ("redis", "redis/set-*"); LabError if a pattern matches none."""
     every = [_flavoured(case) for module in ALL.values() for case in module.cases(scale)]
     for pattern in wanted:
         if not any(_matches(case, pattern) for case in every):
             raise LabError(
                 Exit.USAGE, f"no scenario matches {pattern!r}; there are: {', '.join(case.name for case in every)}"
             )
-    return [case for case in every if not wanted or any(_matches(case, pattern) for pattern in wanted)]
+    if not wanted:
+        return [case for case in every if not case.named]
+    return [case for case in every if any(_matches(case, pattern) for pattern in wanted)]
 
 
 def _flavoured(case: Case) -> Case:

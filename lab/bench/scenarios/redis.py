@@ -45,7 +45,8 @@ def _number(lines: Sequence[str], name: str) -> int | None:
     return max(found, default=None)
 
 
-def _case(size: store.Size, key: str, what: str, limit: str) -> Case:
+def case(size: store.Size, key: str, what: str, limit: str) -> Case:
+    """Redis, filled by the proposal's command: no limit, or half of what it needs as memory.high or memory.max."""
     file = _LIMITS[limit]
     where = "no limit" if file is None else f"{file} = {size.limit_mib}M"
     settings = {} if file is None else {file: size.limit_mib * MIB}
@@ -92,8 +93,8 @@ def _read_mostly(size: store.Size, case: Case) -> Case:
 def cases(scale: Scale) -> list[Case]:
     """Three limits without snapshots, three with, and one that is mostly read."""
     size = store.SIZES[scale]
-    plain = [_case(size, "set", "SET", limit) for limit in _LIMITS]
-    saved = [_bgsave(size, _case(size, "bgsave", "SET with BGSAVE", limit)) for limit in _LIMITS]
+    plain = [case(size, "set", "SET", limit) for limit in _LIMITS]
+    saved = [_bgsave(size, case(size, "bgsave", "SET with BGSAVE", limit)) for limit in _LIMITS]
     # Without a limit nothing is reclaimed, and reads show what writes do.
-    read = _read_mostly(size, _case(size, "read", "seven of eight GET", "max"))
+    read = _read_mostly(size, case(size, "read", "seven of eight GET", "max"))
     return [*plain, *saved, read]

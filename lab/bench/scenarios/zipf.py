@@ -2,7 +2,7 @@
 """Keys of unequal popularity, for a while after a warm-up: with all keys equally warm a large folio that stays costs
 nothing, and a row of three seconds is over before pressure and khugepaged can act."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.bench.run import Run
 from lab.bench.scenarios import store
@@ -10,7 +10,9 @@ from lab.bench.spec import MIB, Case, Group, Machine, Meter, Metric, Scale
 
 
 @dataclass(frozen=True)
-class _Size:
+class Size:
+    """Of the workload."""
+
     keys: int
     limit_mib: int
     """About half of what the server needs."""
@@ -21,9 +23,9 @@ class _Size:
 
 
 _SIZES = {
-    Scale.SMOKE: _Size(12_600, 12, Machine(512, 128), 0, 1),
-    Scale.CI: _Size(126_000, 96, Machine(768, 512), 5, 25),
-    Scale.FULL: _Size(1_900_000, 2048, Machine(8192, 6144), 30, 150),
+    Scale.SMOKE: Size(12_600, 12, Machine(512, 128), 0, 1),
+    Scale.CI: Size(126_000, 96, Machine(768, 512), 5, 25),
+    Scale.FULL: Size(1_900_000, 2048, Machine(8192, 6144), 30, 150),
 }
 _EXPONENT, _GET = 99, 90
 """Percent: the skew that YCSB has, and nine of ten read."""
@@ -41,8 +43,16 @@ def _rps(run: Run) -> float | None:
     return counts[-1][1] * 100 / _GET / run.elapsed_s if counts and run.elapsed_s > 0 else None
 
 
-def _case(scale: Scale) -> Case:
-    size = _SIZES[scale]
+def scaled(limit_mib: int, machine: Machine) -> Size:
+    """That of scale ci with another limit and as many keys more; as long, after eight times the warm-up."""
+    plain = _SIZES[Scale.CI]
+    keys, warm_up_s = round(plain.keys * limit_mib / plain.limit_mib), 8 * plain.warm_up_s
+    time_s = plain.time_s - plain.warm_up_s + warm_up_s
+    return replace(plain, keys=keys, limit_mib=limit_mib, machine=machine, warm_up_s=warm_up_s, time_s=time_s)
+
+
+def case(size: Size) -> Case:
+    """Redis under half of what it needs as memory.high."""
     load = store.client(size.keys, _EXPONENT, _GET, size.warm_up_s, size.time_s)
     return Case(
         scenario="zipf",
@@ -70,4 +80,4 @@ def _case(scale: Scale) -> Case:
 
 def cases(scale: Scale) -> list[Case]:
     """One: without a limit nothing is reclaimed, and which keys are popular makes no difference."""
-    return [_case(scale)]
+    return [case(_SIZES[scale])]
