@@ -104,3 +104,45 @@ fn a_region_that_is_filled_in_no_order_gets_large_folios() {
         large >> 10
     );
 }
+
+/// What a program has shown ends with it, also where its process goes on.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_program_that_is_executed_is_met_anew() {
+    world();
+    let _sizes = sizes_on(&[64, 2048]);
+    let group = Group::new("executes");
+    let _ext = Ext::run(&group, &SELDOM);
+    // One that stays, or the cgroup would be small after the other one's end.
+    let (_stays, _) = sparse(&group);
+    let (worker, resident) = sparse(&group);
+    assert_eq!(resident, USED);
+    let before = count(2048, "anon_fault_alloc");
+    worker.execute(64 * MIB);
+    let huge = (count(2048, "anon_fault_alloc") - before) * 2 * MIB;
+    // As a new process that comes after a sparse one, and a folio less, as its buffer is not aligned.
+    let expected = 64 * MIB - GROWTH - 6 * MIB..=60 * MIB;
+    assert!(expected.contains(&huge), "{huge}");
+}
+
+/// Threads are one process, whichever of them comes to a page.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn threads_are_judged_as_one_process() {
+    world();
+    let group = Group::new("threads");
+    let _ext = Ext::run(&group, &SELDOM);
+    let mut worker = Worker::new(&group);
+    worker.map(MEMORY);
+    worker.touch_by_threads(STRIDE);
+    assert_eq!(worker.resident(), USED);
+    drop(worker);
+    // Those of a process that starts in a cgroup of its own, and fills what it has.
+    let group = Group::new("filled");
+    let _ext = Ext::run(&group, &SELDOM);
+    let mut worker = Worker::new(&group);
+    worker.map(64 * MIB);
+    worker.touch_by_threads(4096);
+    let huge = worker.huge();
+    assert!(huge >= 64 * MIB - SMALL - 8 * MIB, "{huge}");
+}

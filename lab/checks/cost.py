@@ -12,13 +12,18 @@ from lab.results import gate
 
 
 def run(kernel: Kernel) -> Suite:
-    """The empty program and the default policy at depth 4."""
-    suite = Suite("hook cost", logs=[BUILD / "vm" / "hook-smoke" / "console.log"])
+    """The empty program and the default policy at depth 4, at page faults and at reclaim."""
+    suite = Suite("hook cost", logs=[BUILD / "vm" / name / "console.log" for name in ("hook-smoke", "hook-reclaims")])
     begin = time.monotonic()
     try:
         figures = measure.run(kernel, plan.smoke(), "hook-smoke")
         found = disasm.references(kernel.vmlinux)
-        for one in [*gates.calls(figures), gate("instructions that may take a reference", len(found), "== 0")]:
+        reclaim = measure.run(kernel, plan.reclaims(patched=True), "hook-reclaims")
+        for one in [
+            *gates.calls(figures),
+            *gates.reclaims(reclaim),
+            gate("instructions that may take a reference", len(found), "== 0"),
+        ]:
             suite.gate(one)
     except LabError as error:
         suite.fail("(could not be measured)", str(error))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.cost.plan import ARMS, Arm, Place
+from lab.cost.plan import ARMS, COUNT, NONE, Arm, Place
 from lab.errors import Exit, LabError
 
 Key = tuple[str, str, int]
@@ -75,6 +75,25 @@ class Life:
 
 
 @dataclass(frozen=True)
+class Reclaim:
+    """Several passes of reclaim over memory in use."""
+
+    each: tuple[int, ...]
+    """Instructions of every run."""
+    scanned: int
+    """Pages looked at in a run, the most."""
+    folios: int
+    """Large ones that there are in a run ..."""
+    calls: float
+    """... and questions, the mean; 0 where the arm does not count them."""
+
+    @property
+    def median(self) -> float:
+        """Instructions of a pass."""
+        return float(statistics.median(self.each))
+
+
+@dataclass(frozen=True)
 class Figures:
     """What one kernel's guest measured."""
 
@@ -88,6 +107,19 @@ class Figures:
     """By number of cgroups."""
     lives: Mapping[tuple[int, str], Life] = field(default_factory=dict)
     """By the size that is on, KiB or 0, and what is done."""
+
+    reclaims: Mapping[tuple[str, int], Reclaim] = field(default_factory=dict)
+    """By arm and size in KiB."""
+
+    def reclaim(self, arm: Arm, kib: int) -> float | None:
+        """Instructions of a pass of reclaim, None if that was not measured."""
+        found = self.reclaims.get((arm.name, kib))
+        return found.median if found else None
+
+    def per_question(self, arm: Arm, kib: int) -> float | None:
+        """Instructions that one question at reclaim takes."""
+        mine, none, count = self.reclaim(arm, kib), self.reclaim(NONE, kib), self.reclaims.get((COUNT.name, kib))
+        return None if mine is None or none is None or not count or not count.calls else (mine - none) / count.calls
 
     def fault(self, arm: Arm, place: Place, kib: int) -> float | None:
         """Instructions per fault, None if that was not measured."""
@@ -113,6 +145,7 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
     scale: dict[tuple[int, str], Scale] = {}
     holds: dict[int, Holds] = {}
     lives: dict[tuple[int, str], Life] = {}
+    passes: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for record in records:
         match record["type"]:
             case "begin":
@@ -127,6 +160,9 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
                 scale[record["cgroups"], record["what"]] = Scale(record["p50"], record["p99"], record["max"])
             case "life":
                 lives[record["kib"], record["what"]] = Life(record["instructions"], record["scans"])
+            case "reclaim":
+                _check_pass(record)
+                passes.setdefault((record["arm"], record["kib"]), []).append(record)
             case "holds" if record["count"]:
                 holds[record["cgroups"]] = Holds(
                     record["count"],
@@ -150,12 +186,21 @@ def collect(records: Iterable[dict[str, Any]]) -> Figures:
         for (_, place, kib), cell in runs.items()
         if cell[0]["calls"] is not None
     }
-    return Figures(release, faults, calls, scale, holds, lives)
+    reclaims = {
+        key: Reclaim(
+            tuple(run["instructions"] for run in cell),
+            max(run["scanned"] for run in cell),
+            cell[0]["folios"],
+            statistics.mean(run["calls"] for run in cell),
+        )
+        for key, cell in passes.items()
+    }
+    return Figures(release, faults, calls, scale, holds, lives, reclaims)
 
 
 def merge(parts: Sequence[Figures]) -> Figures:
     """What several guests with the same kernel measured."""
-    whole = Figures(parts[0].release, {}, {}, {}, {}, {})
+    whole = Figures(parts[0].release, {}, {}, {}, {}, {}, {})
     for one in parts:
         whole = Figures(
             whole.release,
@@ -164,12 +209,24 @@ def merge(parts: Sequence[Figures]) -> Figures:
             {**whole.scale, **one.scale},
             {**whole.holds, **one.holds},
             {**whole.lives, **one.lives},
+            {**whole.reclaims, **one.reclaims},
         )
     return whole
 
 
 def _typical(run: Mapping[str, Any]) -> float:
     return float(run["middle"] if run["kib"] == 64 else run["p50"])
+
+
+def _check_pass(record: Mapping[str, Any]) -> None:
+    # A pass that looks at less has met folios that it did not ask about; one that splits has other work to do.
+    pages = record["folios"] * record["kib"] // 4
+    if record["scanned"] < pages or not record["swapped"] or record["split"]:
+        raise LabError(
+            Exit.TESTS,
+            f"{record['arm']}, {record['kib']} KiB: reclaim looked at {record['scanned']} pages, swapped "
+            f"{record['swapped']} and split {record['split']} folios, so it is no pass over {pages} pages in use",
+        )
 
 
 def _check_size(record: Mapping[str, Any]) -> None:

@@ -33,6 +33,13 @@ UNASKED = "<= 5"
 PLACES = ">= 6"
 """Two where a page fault picks a size, one each where it takes a huge page, writes to a huge zero page or swaps in, and
 one of khugepaged. A compiler that copies code makes more."""
+RECLAIM_RATIO = "<= 1.01"
+"""Of a pass of reclaim, patched and unpatched, while nothing is attached; equal runs differ by a thousandth."""
+RECLAIM_BASE_RATIO = "<= 1.03"
+"""Of a pass over base pages, about which nobody is asked, with a policy and without: 1.018 when the bound was set."""
+RECLAIM_EMPTY, RECLAIM_DEFAULT = "<= 400", "<= 1000"
+"""Instructions of one question at reclaim, with what the kernel looks at before it: 348 and 921 when the bounds were
+set."""
 SCALE_RATIO = "<= 1.5"
 """Of the median above 20,000 cgroups and above 200. An attach that visited them would be a hundred times slower."""
 MKDIR_RATIO = "<= 1.1"
@@ -155,6 +162,40 @@ def scale(patched: Figures) -> list[Gate]:
     share = ratio(scanned.most if scanned else None, 1e9)
     gates.append(gate(f"{SCAN}, {many:,} cgroups: largest share of a processor", share, SCAN_SHARE))
     return gates
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def idle_reclaims(patched: Figures, stock: Figures) -> list[Gate]:
+    """What reclaim takes where nothing is attached."""
+    return [
+        gate(
+            f"reclaim, {kib} KiB in use, nothing attached: patched / unpatched",
+            _ratio(patched.reclaim(plan.NONE, kib), stock.reclaim(plan.NONE, kib)),
+            RECLAIM_RATIO,
+        )
+        for kib in plan.SIZES_KIB
+    ]
+
+
+def reclaims(patched: Figures) -> list[Gate]:
+    """That reclaim asks once about each large folio in use, and what that takes."""
+    found = []
+    for kib in plan.SIZES_KIB:
+        one = patched.reclaims.get((plan.COUNT.name, kib))
+        asked = None if one is None else one.calls / one.folios if one.folios else one.calls
+        what, bound = ("folio in use", ONE_CALL) if kib > 4 else ("pass over base pages", NO_CALL)
+        found.append(gate(f"reclaim, {kib} KiB: questions per {what}", asked, bound))
+    base = _ratio(patched.reclaim(plan.KEEPS, 4), patched.reclaim(plan.NONE, 4))
+    empty, default = (patched.per_question(arm, plan.ASKED_KIB) for arm in (plan.EMPTY, plan.KEEPS))
+    return [
+        *found,
+        gate("reclaim, base pages: default policy / nothing", base, RECLAIM_BASE_RATIO),
+        gate("reclaim: instructions of a question, empty program", empty, RECLAIM_EMPTY),
+        gate("reclaim: instructions of a question, default policy", default, RECLAIM_DEFAULT),
+    ]
 
 
 def lives(patched: Figures, stock: Figures) -> list[Gate]:

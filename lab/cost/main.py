@@ -22,11 +22,13 @@ def main() -> int:
         [
             measure.run(stock_kernel, plan.unpatched(), "hook-unpatched"),
             measure.run(stock_kernel, plan.lives(patched=False), "hook-lives-unpatched"),
+            measure.run(stock_kernel, plan.reclaims(patched=False), "hook-reclaims-unpatched"),
         ]
     )
     print("bench-hook: the patched kernel", flush=True)
     parts = [measure.run(kernel, one, f"hook-{one.places[0].name}") for one in plan.plans()]
     parts.append(measure.run(kernel, plan.lives(patched=True), "hook-lives"))
+    parts.append(measure.run(kernel, plan.reclaims(patched=True), "hook-reclaims"))
     print(f"bench-hook: attaching above {' and '.join(f'{n:,}' for n in plan.CGROUPS)} cgroups", flush=True)
     parts.append(measure.run(kernel, plan.Plan((), cgroups=plan.CGROUPS), "hook-scale"))
     print("bench-hook: how long cgroup_mutex is held, on 8 processors", flush=True)
@@ -38,6 +40,8 @@ def main() -> int:
         *gates.unattached(patched, stock),
         *gates.places(asked),
         *gates.lives(patched, stock),
+        *gates.idle_reclaims(patched, stock),
+        *gates.reclaims(patched),
         *gates.calls(patched),
         *gates.limits(patched),
         results.gate("instructions of the hook that may take a reference", len(found), "== 0"),
@@ -47,8 +51,8 @@ def main() -> int:
     environment = results.environment(kernel.release, "icount", seconds=round(time.monotonic() - begun))
     measured = {**metrics(patched, stock, found), "places": [str(one) for one in asked]}
     path = results.write("bench-hook", environment, measured, checked)
-    tables = (text.faults(patched, stock), text.scale(patched), text.lives(patched, stock), text.NOTE)
-    print("", *tables, text.judged(checked), sep="\n\n")
+    tables = (text.faults(patched, stock), text.scale(patched), text.lives(patched, stock))
+    print("", *tables, text.reclaims(patched, stock), text.NOTE, text.judged(checked), sep="\n\n")
     print(f"\n{(time.monotonic() - begun) / 60:.1f} minutes. Results: {path}")
     return Exit.OK if all(one.ok for one in checked) else Exit.TESTS
 
@@ -90,6 +94,16 @@ def metrics(patched: Figures, stock: Figures, references: list[str]) -> dict[str
             f"{kernel}/{what}/{kib}": {"instructions": one.instructions, "scans": one.scans}
             for kernel, figures in (("unpatched", stock), ("patched", patched))
             for (kib, what), one in figures.lives.items()
+        },
+        "reclaims": {
+            f"{kernel}/{arm}/{kib}": {
+                "runs": one.each,
+                "scanned": one.scanned,
+                "folios": one.folios,
+                "questions": one.calls,
+            }
+            for kernel, figures in (("unpatched", stock), ("patched", patched))
+            for (arm, kib), one in figures.reclaims.items()
         },
         "references": references,
     }

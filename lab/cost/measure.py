@@ -51,6 +51,12 @@ def _show(record: dict[str, Any]) -> None:
             )
         case "holds":
             print(f"  {record['cgroups']:6,} cgroups  longest hold of cgroup_mutex: {record['max']:,}", flush=True)
+        case "reclaim":
+            print(
+                f"  {record['arm']:16} reclaim {record['kib']:5} KiB  repeat {record['repeat']}: "
+                f"{record['instructions']:>11,} instructions, {record['calls']:,} questions",
+                flush=True,
+            )
         case "life":
             print(f"  {record['kib']:4} KiB on  {record['what']}: {record['instructions']:,}", flush=True)
         case "scale":

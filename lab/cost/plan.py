@@ -67,6 +67,8 @@ EMPTY = Arm("empty", "empty program", "empty")
 COUNT = Arm("count", "counting program", "count")
 DEFAULT = Arm("default", "default", "ext")
 LIMITS = Arm("default-limits", "default, limit at every level", "ext", places=tuple(LIMITED.values()))
+# Else the first folios of a cgroup would be small ones, and reclaim would find others than in the other arms.
+KEEPS = Arm("keeps", "default", "ext", args=("--min-memory", "0"))
 REFUSE = Arm(
     "refuse", "program that refuses", "refuse", places=tuple(SMALL.values()), sizes_kib=(ASKED_KIB,), refuses=True
 )
@@ -108,6 +110,8 @@ class Plan:
     cpus: int = 1
     lives_kib: tuple[int, ...] = ()
     """Sizes that are on, one after the other, while fork, exec and khugepaged's scan are measured; 0: none is."""
+    reclaims: bool = False
+    """What reclaim takes is measured instead of faults."""
     places: tuple[Place, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,6 +143,7 @@ class Plan:
             "cgroups": list(self.cgroups),
             "holds": self.holds,
             "lives_kib": list(self.lives_kib),
+            "reclaims": self.reclaims,
             "patched": self.patched,
         }
         return json.dumps(whole).encode()
@@ -159,6 +164,14 @@ def plans() -> tuple[Plan, ...]:
 def unpatched() -> Plan:
     """The faults of an unpatched kernel."""
     return Plan((replace(NONE, places=tuple(PLAIN.values())),), patched=False)
+
+
+def reclaims(patched: bool) -> Plan:
+    """What reclaim takes to look at memory in use, in a guest of its own, with swap. No process holds memory beside it:
+    it would be reclaimed, too."""
+    place = Place("reclaim", 4, ballast_mib=0)
+    arms = (NONE, EMPTY, COUNT, KEEPS) if patched else (NONE,)
+    return Plan(tuple(replace(arm, places=(place,)) for arm in arms), patched=patched, reclaims=True)
 
 
 def lives(patched: bool) -> Plan:

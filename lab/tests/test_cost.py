@@ -133,6 +133,48 @@ class Gates(unittest.TestCase):
         found = {one.name: one.value for one in gates.calls(figures(default=7300, empty=7050))}
         self.assertEqual(found["default policy, small cgroup, depth 4: instructions per call"], 340)
 
+    def test_reclaims(self) -> None:
+        def of(patched: bool, one: int = 1000, **more: int) -> Figures:
+            arms = (plan.NONE, plan.EMPTY, plan.COUNT, plan.KEEPS) if patched else (plan.NONE,)
+            added = {plan.EMPTY.name: 400, plan.COUNT.name: 410, plan.KEEPS.name: 1000}
+            records: list[dict[str, Any]] = [BEGIN]
+            for arm in arms:
+                for kib in plan.SIZES_KIB:
+                    folios = 0 if kib == 4 else 10
+                    calls = more.get("calls", folios) if arm is plan.COUNT else 0
+                    extra = folios * added.get(arm.name, 0)
+                    records.append(
+                        {"type": "reclaim", "arm": arm.name, "kib": kib, "repeat": 0, "folios": folios,
+                         "instructions": one * 1000 + extra, "scanned": 10 * kib // 4, "swapped": 1, "split": 0,
+                         "calls": calls}
+                    )  # fmt: skip
+            return collect(records)
+
+        def missed(patched: Figures, stock: Figures) -> list[str]:
+            return [
+                gate.name for gate in [*gates.idle_reclaims(patched, stock), *gates.reclaims(patched)] if not gate.ok
+            ]
+
+        self.assertEqual(missed(of(True), of(False)), [])
+        self.assertEqual(of(True).per_question(plan.KEEPS, ASKED), 1000)
+        self.assertEqual(len(missed(of(True, 1011), of(False))), 4)
+        self.assertEqual(len(missed(of(True, calls=11), of(False))), 4)
+        # Fewer questions, and each took more.
+        self.assertEqual(len(missed(of(True, calls=9), of(False))), 6)
+        self.assertIn("10,000", text.reclaims(merge([figures(), of(True, 10)]), of(False)))
+        for odd in ({"scanned": 9}, {"swapped": 0}, {"split": 1}):
+            record = {
+                "type": "reclaim",
+                "arm": "none",
+                "kib": 16,
+                "folios": 10,
+                "scanned": 40,
+                "swapped": 1,
+                "split": 0,
+            }
+            with self.assertRaises(LabError):
+                collect([BEGIN, record | odd])
+
     def test_lives(self) -> None:
         def lives(instructions: int, what: tuple[str, ...] = plan.LIVES) -> Figures:
             records = [

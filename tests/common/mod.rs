@@ -118,6 +118,11 @@ impl Setting {
     pub fn multi_gen() -> Self {
         Self::of("/sys/kernel/mm/lru_gen/enabled".to_owned(), "y", "n")
     }
+
+    /// What goes to swap is compressed in memory first.
+    pub fn zswap() -> Self {
+        Self::of("/sys/module/zswap/parameters/enabled".to_owned(), "Y", "N")
+    }
 }
 
 impl Drop for Setting {

@@ -5,13 +5,15 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, spawn};
+use std::thread::{self, JoinHandle, spawn};
 
 use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use super::{DISK, Group, MIB};
@@ -34,6 +36,8 @@ enum Order {
     Resident,
     ReadFile,
     Churn,
+    Threads,
+    Execute,
 }
 
 /// `madvise` values the libc crate may not have.
@@ -165,6 +169,21 @@ impl Worker {
         self.touch(bytes);
     }
 
+    /// Writes one byte to each page of the whole region, or one every `stride` bytes, by several threads at once that
+    /// take turns in ranges of 2 MiB.
+    pub fn touch_by_threads(&mut self, stride: u64) {
+        assert_eq!(self.ask(Order::Threads, stride), 0);
+    }
+
+    /// Executes a program in its place, which fills a buffer of so many bytes and ends.
+    pub fn execute(mut self, bytes: u64) {
+        self.send(Order::Execute, bytes);
+        let ended = waitpid(self.pid, None).unwrap();
+        assert_eq!(ended, WaitStatus::Exited(self.pid, 0));
+        // There is nothing left to kill.
+        std::mem::forget(self);
+    }
+
     /// Bytes of the region in PMD-sized folios.
     pub fn huge(&mut self) -> u64 {
         self.ask(Order::Huge, 0)
@@ -273,6 +292,10 @@ fn serve(mut orders: UnixStream) {
             region.smaps("Rss:")
         } else if order == Order::Churn as u64 {
             region.churn(value)
+        } else if order == Order::Threads as u64 {
+            region.threads(value as usize)
+        } else if order == Order::Execute as u64 {
+            execute(value)
         } else if order == Order::ReadFile as u64 {
             read_disk(value)
         } else {
@@ -282,6 +305,16 @@ fn serve(mut orders: UnixStream) {
             return;
         }
     }
+}
+
+/// Returns only if it failed.
+fn execute(bytes: u64) -> u64 {
+    let buffer = format!("bs={bytes}");
+    let words = ["dd", "if=/dev/zero", "of=/dev/null", "count=1", &buffer];
+    let error = Command::new("busybox").args(words).exec();
+    eprintln!("busybox: {error}");
+    // The test waits for its end.
+    std::process::exit(1)
 }
 
 fn read_disk(bytes: u64) -> u64 {
@@ -357,6 +390,23 @@ impl Region {
                 return 1;
             }
         }
+        0
+    }
+
+    fn threads(&self, stride: usize) -> u64 {
+        const THREADS: usize = 4;
+        thread::scope(|scope| {
+            for first in 0..THREADS {
+                scope.spawn(move || {
+                    for range in (first * PMD..self.len).step_by(THREADS * PMD) {
+                        for at in (range..range + PMD).step_by(stride) {
+                            // SAFETY: inside the mapping, of which each thread has ranges of its own.
+                            unsafe { std::ptr::write_volatile((self.start + at) as *mut u8, 1) };
+                        }
+                    }
+                });
+            }
+        });
         0
     }
 

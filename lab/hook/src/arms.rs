@@ -14,6 +14,7 @@ use crate::ext::Ext;
 use crate::faults::{self, Faults};
 use crate::groups::{self, Groups};
 use crate::plan::{Arm, At, Plan, Policy};
+use crate::reclaims::{self, Reclaimed};
 use crate::samples::Samples;
 use lab_guest::failure::Failure;
 use lab_guest::results::Results;
@@ -64,7 +65,11 @@ pub fn run(plan: &Plan, results: &Results) -> Result<(), Failure> {
         for arm in &plan.arms {
             let attached = bench.attach(arm)?;
             for place in &arm.places {
-                bench.measure(arm, place, repeat, results)?;
+                if plan.reclaims {
+                    bench.reclaim(arm, place, repeat, results)?;
+                } else {
+                    bench.measure(arm, place, repeat, results)?;
+                }
             }
             if let Attached::Ext(ext) = attached {
                 ext.stop()?;
@@ -133,6 +138,53 @@ impl Bench<'_> {
         Ok(Attached::Links { _links: links })
     }
 
+    /// How often the kernel has asked so far, where the arm counts that.
+    fn calls(&self, arm: &Arm) -> Result<u64, Failure> {
+        match arm.policy {
+            Policy::Count => self.yardstick()?.calls(),
+            _ => Ok(0),
+        }
+    }
+
+    /// What reclaim takes in one place, for all sizes of an arm.
+    fn reclaim(
+        &self,
+        arm: &Arm,
+        place: &str,
+        repeat: u32,
+        results: &Results,
+    ) -> Result<(), Failure> {
+        let groups = self.groups(place)?;
+        for &kib in &arm.sizes_kib {
+            groups.enter()?;
+            let asked = || self.calls(arm);
+            // Not kept: the first request of a cgroup makes its state.
+            reclaims::take(kib, groups.leaf()?, asked)?;
+            let Reclaimed {
+                instructions,
+                scanned,
+                swapped,
+                split,
+                calls,
+                folios,
+            } = reclaims::take(kib, groups.leaf()?, asked)?;
+            groups::leave()?;
+            results.send(&json!({
+                "type": "reclaim",
+                "arm": arm.name,
+                "kib": kib,
+                "repeat": repeat,
+                "instructions": instructions,
+                "scanned": scanned,
+                "swapped": swapped,
+                "split": split,
+                "calls": calls,
+                "folios": folios,
+            }))?;
+        }
+        Ok(())
+    }
+
     /// All sizes of an arm in one place.
     fn measure(
         &self,
@@ -144,10 +196,7 @@ impl Bench<'_> {
         let groups = self.groups(place)?;
         for &kib in &arm.sizes_kib {
             let counting = arm.policy == Policy::Count;
-            let asked = || match counting {
-                true => self.yardstick()?.calls(),
-                false => Ok(0),
-            };
+            let asked = || self.calls(arm);
             for other in &self.plan.places {
                 self.groups(&other.name)?.drain(other)?;
             }

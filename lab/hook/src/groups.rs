@@ -63,12 +63,17 @@ impl Groups {
         write(leaf.join("memory.high"), &high)
     }
 
+    /// The lowest of the cgroups.
+    pub fn leaf(&self) -> Result<&Path, Failure> {
+        match self.path.last() {
+            Some(leaf) => Ok(leaf),
+            None => Err(Failure::other("find a place", "it has no cgroups")),
+        }
+    }
+
     /// Moves this process into the lowest of the cgroups.
     pub fn enter(&self) -> Result<(), Failure> {
-        match self.path.last() {
-            Some(leaf) => write(leaf.join("cgroup.procs"), "0"),
-            None => Err(Failure::other("enter a place", "it has no cgroups")),
-        }
+        write(self.leaf()?.join("cgroup.procs"), "0")
     }
 }
 

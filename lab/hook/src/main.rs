@@ -17,6 +17,7 @@ mod kfuncs;
 mod knobs;
 mod lives;
 mod plan;
+mod reclaims;
 mod recorder;
 mod samples;
 mod scale;
@@ -63,6 +64,9 @@ fn run(path: &str) -> Result<(), Failure> {
     let plan = Plan::read(path)?;
     let results = Results::open()?;
     knobs::prepare()?;
+    if plan.reclaims {
+        reclaims::prepare()?;
+    }
     results.send(&json!({
         "type": "begin",
         "release": lab_guest::knobs::release()?,

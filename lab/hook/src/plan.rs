@@ -82,6 +82,8 @@ pub struct Plan {
     /// Sizes that are on, one after the other, while fork, exec and khugepaged are measured; 0: none is. Empty: that is
     /// not measured.
     pub lives_kib: Vec<u32>,
+    /// Instead of faults, what reclaim takes is measured by all arms.
+    pub reclaims: bool,
     /// With policies; else only what an unpatched kernel can do.
     pub patched: bool,
 }
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_plan_as_the_host_writes_it() {
-        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [], "holds": false, "lives_kib": [],
+        let text = r#"{"mthp_ext": "/x", "repeats": 2, "patched": true, "cgroups": [], "holds": false, "lives_kib": [], "reclaims": false,
             "places": [{"name": "plain1", "depth": 1, "high": null, "ballast_mib": 24}],
             "arms": [{"name": "a", "policy": "ext", "args": ["--policy", "reactive"], "at": "root",
                       "places": ["plain1"], "sizes_kib": [4]}]}"#;
