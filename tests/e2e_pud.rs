@@ -446,10 +446,9 @@ fn page_cache_is_no_room_for_it() {
     let _defrag = pud_world();
     let (full, other) = (group("cached"), group("other"));
     full.set("memory.max", "2G");
-    let _ext = Ext::run(
-        &full,
-        &[&ALL[..], &SELDOM, &["--limit-share", "90"]].concat(),
-    );
+    // Each limit counts then, and page cache with it: 386 MiB would be left.
+    let rule = ["--limit-share", "0", "--room-factor", "16"];
+    let _ext = Ext::run(&full, &[&ALL[..], &SELDOM, &rule].concat());
     let mut worker = Worker::new(&full);
     worker.map(640 * MIB);
     worker.touch(640 * MIB);
