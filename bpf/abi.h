@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d740015,	/* "mt", 21 */
+	MTHP_ABI = 0x6d740016,	/* "mt", 22 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */
@@ -190,6 +190,8 @@ struct mthp_explained {
 	__u64 cgroup_id;
 	__u32 found;		/* 0: there is no such cgroup */
 	__u32 kept;		/* 0: nothing is kept of it: it is judged like a new one */
+	__u32 pud_on;		/* as in struct mthp_walk: else nothing is said about a PUD */
+	__u32 pad;
 	__u64 allowed[MTHP_NR_REASONS][MTHP_NR_SIZES];	/* as struct mthp_cgroup has them */
 	__u64 denied[MTHP_NR_REASONS][MTHP_NR_SIZES];
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
@@ -199,8 +201,8 @@ struct mthp_explained {
 };
 
 /*
- * Context of mthp_scan: how far it has come.  All but root_id and swap_short begin as 0; the
- * rest is the scan's own, from one call to the next.
+ * Context of mthp_scan: how far it has come.  All but root_id and what is user space's begin as 0;
+ * the rest is the scan's own, from one call to the next.
  */
 struct mthp_walk {
 	__u64 root_id;		/* of the cgroup whose subtree is scanned */
@@ -213,7 +215,7 @@ struct mthp_walk {
 	__u32 whole;		/* 1: all; 0: those that were awake */
 	__u32 lightly;		/* 1: of those that were not only the stall is looked at */
 	__u32 swap_short;	/* user space's: 1: less than a quarter of the machine's swap space is free */
-	__u32 pad;
+	__u32 pud_on;		/* user space's: 1: the setting of 1 GiB is not never */
 };
 
 /* Context of mthp_assign: which cgroup has which profile from now on. */
@@ -266,7 +268,7 @@ struct mthp_cgroup {
 	__u64 usage_pages;	/* charged pages at that time */
 	__u64 now_bytes;	/* anon+shmem at most, as of the last sample: with what was charged since */
 	__u64 machine_bytes;	/* room of the machine when last sampled; MTHP_NO_LIMIT */
-	__u64 pud_machine_bytes;	/* the same for a PUD, see mthp_pud_ahead() */
+	__u64 pud_machine_bytes;	/* the same for a PUD, see mthp_ahead() */
 	__u64 cache_bytes;	/* of that usage: page cache that would make room */
 	__u64 dropped_bytes;	/* room if all such page cache were dropped; MTHP_NO_LIMIT */
 	__s64 cache_beyond;	/* bytes of such page cache beyond what its own lists show */
@@ -297,7 +299,10 @@ struct mthp_cgroup {
 	__u64 denied[MTHP_NR_REASONS][MTHP_NR_SIZES];
 	/* By the rule that took a size away. */
 	__u64 narrowed[MTHP_NR_REASONS][MTHP_NR_RULES];
-	/* Of a dry run: by how many pages the largest folios offered exceed those allowed. */
+	/*
+	 * Of a dry run: by how many pages the largest folios offered exceed those allowed.  Without
+	 * PUDs, as it is found out only after the request if there is one to be had.
+	 */
 	__u64 spared_pages[MTHP_NR_REASONS];
 };
 

@@ -28,18 +28,18 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 			   const struct mthp_tunables *t __arg_nonnull, __u32 reason)
 {
 	struct mthp_process process = {};
+	struct mthp_machine machine;
 	__u64 usage, bytes;
 
-	if (reason < MTHP_NR_REASONS)
-		state->due[reason] = t->sample_mask;
+	/* There are places for more reasons than are known; a comparison clang would make of a copy. */
+	state->due[reason & 7] = t->sample_mask;
 	if (mthp_is_asleep(state))
 		mthp_wake(cgrp);
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		state->unlimited = mthp_no_limit(cgrp);
-	state->machine_bytes = mthp_machine_now(cgrp, t);
+	machine = mthp_machine_now(cgrp, t);
+	mthp_keep_machine(state, &machine, t);
 	state->lifted = mthp_lifts(mthp_unmissed_now(state, t), state->machine_bytes, t);
-	if (mthp_load()->pud_pages)
-		state->pud_machine_bytes = mthp_machine_for_pud(cgrp, t);
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);
 	/* The process at hand is the one that asks only in a fault. */
@@ -81,6 +81,23 @@ static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, 
 		mthp_add(&state->narrowed[reason][rule], 1);
 }
 
+/* Does a page fault ask for a PUD?  Where the kernel has none the verifier knows that it does not. */
+static __always_inline int mthp_asks_for_pud(unsigned long orders)
+{
+	return (orders & mthp_load()->pud_pages) != 0;
+}
+
+/*
+ * Is what a request found news?  One that does not ask for a PUD says nothing about those, and one that
+ * does about nothing else.
+ */
+static __always_inline int mthp_is_news(__u64 differs, int pud)
+{
+	__u64 puds = mthp_load()->pud_pages;
+
+	return (differs & (pud ? puds : ~puds)) != 0;
+}
+
 /* What the kernel hears: in a dry run, that it may do as it would without this policy. */
 static __always_inline unsigned long mthp_allow(unsigned long orders, __u64 allowed)
 {
@@ -93,10 +110,16 @@ __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp __arg_tru
 {
 	struct mthp_facts f = { .flags = flags, .reason = reason };
 	struct mthp_place place = { .cgrp = cgrp };
+	struct mthp_machine machine;
 
 	place.t = mthp_profile_above(cgrp);
 	mthp_new_facts(cgrp, &f);
 	f.populated = 1;
+	if (reason == BPF_MTHP_FAULT && mthp_asks_for_pud(orders)) {
+		machine = mthp_machine_now(cgrp, place.t);
+		f.room_bytes = mthp_machine_room(&machine, 1, place.t);
+		place.pud = 1;
+	}
 	if (mthp_passes_all(place.t))
 		return orders;
 	return mthp_allow(orders, mthp_decide(&f, place.t, mthp_walk_for_request, &place).orders);
@@ -104,13 +127,14 @@ __noinline unsigned long mthp_answer_without_state(struct cgroup *cgrp __arg_tru
 
 /*
  * A page fault has a copy of its own, where its reason is constant.  The facts stay in registers:
- * nothing that is called here may take their address.
+ * nothing that is called here may take their address.  One for a PUD is in the other copy: it is rare,
+ * so it can sample each time, and the usual one costs nothing for it.
  */
-static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp,
-						     __u64 flags, unsigned long orders)
+static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup *cgrp, __u64 flags,
+						     unsigned long orders, int pud)
 {
 	struct mthp_facts f = { .flags = flags, .reason = reason };
-	struct mthp_place place = { .cgrp = cgrp };
+	struct mthp_place place = { .cgrp = cgrp, .pud = pud };
 	const struct mthp_tunables *t;
 	struct mthp_cgroup *state;
 	struct mthp_decision d;
@@ -135,11 +159,11 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 	if (reason == BPF_MTHP_FAULT)
 		state->populated = 1;
 	/* A scan makes it due. */
-	if (reason != BPF_MTHP_RECLAIM && state->due[reason])
+	if (reason != BPF_MTHP_RECLAIM && !pud && state->due[reason])
 		state->due[reason]--;
 	else if (mthp_wakes() || mthp_has(t, MTHP_SAMPLED))
 		mthp_sample(cgrp, state, t, reason);
-	mthp_kept_facts(&f, state);
+	mthp_kept_facts(&f, state, pud);
 	/* A scan a moment earlier may have found no process. */
 	if (reason == BPF_MTHP_FAULT)
 		f.populated = 1;
@@ -156,15 +180,19 @@ static __always_inline unsigned long mthp_answer_for(__u32 reason, struct cgroup
 		}
 		mthp_add(&state->denied[reason][size], 1);
 		mthp_count(state, reason, d.rule);
-		if (mthp_load()->dry_run)
+		if (mthp_load()->dry_run && !pud)
 			mthp_add(&state->spared_pages[reason],
 				 mthp_largest(orders) - mthp_largest(orders & d.orders));
 	} else {
 		mthp_add(&state->allowed[reason][size], 1);
 	}
 	/* What is reported is the decision for those who do not ask. */
-	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t))
+	if (d.orders != state->reported[reason] && !mthp_wanted(&f, t) &&
+	    mthp_is_news(d.orders ^ state->reported[reason], pud)) {
+		if (pud)
+			mthp_pud_on = 1;
 		mthp_report(cgrp, state, 0);
+	}
 	return mthp_allow(orders, d.orders);
 }
 
@@ -176,15 +204,15 @@ static __noinline unsigned long mthp_answer_other(__u32 reason, struct cgroup *c
 	asm volatile("" : "+r"(reason));
 	if (reason >= MTHP_NR_REASONS)
 		return orders;
-	return mthp_answer_for(reason, cgrp, flags, orders);
+	return mthp_answer_for(reason, cgrp, flags, orders, mthp_load()->pud_pages && reason == BPF_MTHP_FAULT);
 }
 
 /* A reason that is not known here passes: a later kernel has more of them. */
 static __always_inline unsigned long mthp_answer(struct cgroup *cgrp, __u32 reason, __u64 flags,
 						 unsigned long orders)
 {
-	if (likely(reason == BPF_MTHP_FAULT))
-		return mthp_answer_for(BPF_MTHP_FAULT, cgrp, flags, orders);
+	if (likely(reason == BPF_MTHP_FAULT && !mthp_asks_for_pud(orders)))
+		return mthp_answer_for(BPF_MTHP_FAULT, cgrp, flags, orders, 0);
 	return MTHP_KNOWN(reason) ? mthp_answer_other(reason, cgrp, flags, orders) : orders;
 }
 

@@ -28,14 +28,15 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #endif
 
-/* What is known when memory is asked for. */
+/*
+ * What is known when memory is asked for.  A PUD is asked for alone, and decided about from facts
+ * of its own, see mthp_ahead().
+ */
 struct mthp_facts {
 	__u64 flags;		/* enum bpf_mthp_flags */
 	__u64 memory_bytes;	/* anon+shmem of the cgroup, if memory_known */
 	__u64 room_bytes;	/* what the level that leaves the least does leave; MTHP_NO_LIMIT */
-	__u64 pud_room_bytes;	/* the same for a PUD, see mthp_pud_ahead() */
 	__u32 level;		/* that level: depth of the cgroup, 0: the machine */
-	__u32 pud_level;	/* the same for a PUD */
 	__u32 reason;		/* enum bpf_mthp_reason */
 	__u32 pressure;		/* verdict of mthp_stall_step() */
 	__u32 memory_known;
@@ -197,12 +198,30 @@ static __always_inline __s64 mthp_level_room(__u64 limit, __u64 used, __u64 swap
 }
 
 /*
- * A PUD is many folios of the largest size at once, and is given where the last of them would be.
- * So its room is the usual one with these pages, all but that last folio, taken as used ahead.
+ * Pages that are taken as used ahead.  A PUD is many folios of the largest size at once, and is given
+ * where the last of them would be: so all the others count.
  */
-static __always_inline __u64 mthp_pud_ahead(const struct mthp_tunables *t)
+static __always_inline __u64 mthp_ahead(int pud, const struct mthp_tunables *t)
 {
-	return mthp_common(t)->pud_pages - mthp_common(t)->largest_pages;
+	return pud ? mthp_common(t)->pud_pages - mthp_common(t)->largest_pages : 0;
+}
+
+/*
+ * Bytes below a limit that count as not used: page cache, less what is used ahead.  The charge of a
+ * PUD fails where it does not fit, as nothing is reclaimed for it: no page cache makes room.
+ */
+static __always_inline __s64 mthp_unused(__u64 cache_bytes, int pud, const struct mthp_tunables *t)
+{
+	return pud ? -(__s64)(mthp_ahead(pud, t) << mthp_common(t)->page_shift) : (__s64)cache_bytes;
+}
+
+/*
+ * As mthp_never_fits().  That all fits now is no excuse for a PUD: reclaim does not ask about one, so
+ * what was given stays while it is used.
+ */
+static __always_inline __u64 mthp_no_excuse(int pud, const struct mthp_tunables *t)
+{
+	return pud ? MTHP_NOT_COUNTED : mthp_never_fits(t->limit_share, t);
 }
 
 /*
@@ -246,6 +265,25 @@ static __always_inline __u64 mthp_key_bytes(__s64 key, const struct mthp_tunable
 	return room > 0 ? (__u64)room << mthp_common(t)->page_shift : 0;
 }
 
+/* What the machine has, in pages. */
+struct mthp_machine {
+	__u64 total;	/* 0: not known, or not looked at */
+	__s64 spare;
+};
+
+/* Bytes until it is full; MTHP_NO_LIMIT while large folios may have their share. */
+static __always_inline __u64 mthp_machine_room(const struct mthp_machine *machine, int pud,
+					       const struct mthp_tunables *t)
+{
+	__u64 total = machine->total, used = total - machine->spare + mthp_ahead(pud, t);
+	__s64 room;
+
+	if (!total)
+		return MTHP_NO_LIMIT;
+	room = mthp_level_room(total, used, MTHP_NOT_COUNTED, t->limit_share, t);
+	return mthp_key_bytes(mthp_level_key(room, 0), t);
+}
+
 /*
  * The largest folio that fits @factor times into @room, both in pages.  Dividing rather than
  * multiplying cannot overflow, and order n fits k pages iff bit n is not above k's highest
@@ -270,9 +308,10 @@ static __always_inline __u32 mthp_lifts(__u32 unmissed, __u64 machine_bytes, con
 }
 
 /*
- * Are pressure and room lifted of this request by that?  Of a fault alone.  What comes back from swap
- * does so by pages, as somebody misses it; and of a folio that reclaim finds in use the other parts are
- * split off.  1 or 0.
+ * Are pressure and room lifted of this request by that?  Of a fault alone, and not for a PUD, whose
+ * facts have it as 0: reclaim takes too little for one.  What comes back from swap does so by pages,
+ * as somebody misses it; and of a folio that reclaim finds in use the other parts are split off.
+ * 1 or 0.
  */
 static __always_inline __u64 mthp_lifted(const struct mthp_facts *f)
 {
@@ -563,19 +602,6 @@ static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const 
 	return fits | -(fits & mthp_common(t)->largest_pages) | -mthp_lifted(f);
 }
 
-/*
- * The same for a PUD, which only page faults ask for: all orders, or those below it.  It leaves less
- * room than there is, so that where a PUD fits the largest of the other orders does as well.
- */
-static __always_inline __u64 mthp_pud_orders(const struct mthp_facts *f, const struct mthp_tunables *t)
-{
-	struct mthp_facts ahead = { .flags = f->flags, .reason = f->reason, .room_bytes = f->pud_room_bytes };
-	int fits = f->pud_room_bytes == MTHP_NO_LIMIT ||
-		   (mthp_room_orders(&ahead, t) & mthp_common(t)->largest_pages);
-
-	return fits ? MTHP_ALL_ORDERS : MTHP_ALL_ORDERS & (mthp_common(t)->pud_pages - 1);
-}
-
 /* The rule that leaves no order at all, if one does. */
 static __always_inline enum mthp_rule mthp_refusal(const struct mthp_facts *f, const struct mthp_tunables *t)
 {
@@ -596,28 +622,24 @@ static __always_inline void mthp_leave(struct mthp_decision *d, __u64 left, enum
 	d->orders &= left;
 }
 
-/* Brings room_bytes and level of the facts up to date, with @pud those of a PUD as well; @of: whose. */
-typedef void (*mthp_read_room)(struct mthp_facts *f, const void *of, int pud);
+/*
+ * What is decided about a PUD, from its facts, joins @d, which is what is decided for a fault that asks
+ * for less: those without room for one keep all other orders.
+ */
+static __always_inline void mthp_join_pud(struct mthp_decision *d, const struct mthp_decision *pud,
+					  const struct mthp_tunables *t)
+{
+	mthp_leave(d, pud->orders | (mthp_common(t)->pud_pages - 1), pud->rule);
+}
+
+/* Brings room_bytes and level of the facts up to date; @of: whose. */
+typedef void (*mthp_read_room)(struct mthp_facts *f, const void *of);
 
 /* For facts that have them already. */
-static __always_inline void mthp_room_is_known(struct mthp_facts *f, const void *of, int pud)
+static __always_inline void mthp_room_is_known(struct mthp_facts *f, const void *of)
 {
 	(void)f;
 	(void)of;
-	(void)pud;
-}
-
-/* The room leaves orders.  @pud, for requests that may have one, is a constant: without it there is no such code. */
-static __always_inline void mthp_leave_room(struct mthp_decision *d, struct mthp_facts *f,
-					    const struct mthp_tunables *t, mthp_read_room room,
-					    const void *of, int pud)
-{
-	room(f, of, pud);
-	if (f->room_bytes != MTHP_NO_LIMIT)
-		mthp_leave(d, mthp_room_orders(f, t), MTHP_ROOM);
-	if (pud)
-		mthp_leave(d, mthp_pud_orders(f, t), MTHP_ROOM);
-	d->room_factor = mthp_factor(f, t);
 }
 
 /*
@@ -641,10 +663,10 @@ static __always_inline struct mthp_decision mthp_decide(struct mthp_facts *f, co
 		return d;
 	}
 	if (mthp_has(t, MTHP_RULE(ROOM))) {
-		if (f->reason == BPF_MTHP_FAULT && mthp_common(t)->pud_pages)
-			mthp_leave_room(&d, f, t, room, of, 1);
-		else
-			mthp_leave_room(&d, f, t, room, of, 0);
+		room(f, of);
+		if (f->room_bytes != MTHP_NO_LIMIT)
+			mthp_leave(&d, mthp_room_orders(f, t), MTHP_ROOM);
+		d.room_factor = mthp_factor(f, t);
 	}
 	cap = mthp_cap(f, t);
 	if (cap < MTHP_NO_CAP && mthp_has(t, MTHP_RULE(CAP)) && !mthp_wanted(f, t))

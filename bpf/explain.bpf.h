@@ -11,22 +11,24 @@
 #include "report.bpf.h"
 #include "state.bpf.h"
 
-/* Writes down what is decided for @cgrp, and from what.  @state may be NULL. */
+/* Writes down what is decided for @cgrp, and from what.  @state may be NULL.  @pud_on: about a PUD, too. */
 __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup *state,
-			     struct mthp_record *r)
+			     struct mthp_record *r, __u32 pud_on)
 {
 	const struct mthp_tunables *t;
 	struct mthp_place place;
-	struct mthp_facts f = {};
+	struct mthp_facts f = {}, pud, *of_pud = 0;
+	struct mthp_machine machine;
 
 	if (!r)
 		return 0;
 	t = state ? mthp_profile_of(cgrp, state) : mthp_profile_above(cgrp);
-	place = (struct mthp_place){ cgrp, state, t };
+	place = (struct mthp_place){ cgrp, state, t, 0 };
+	machine = mthp_machine_now(cgrp, t);
 	/* An old room beside a fresh limit would be neither. */
 	if (state) {
-		mthp_kept_facts(&f, state);
-		f.room_bytes = mthp_machine_now(cgrp, t);
+		mthp_kept_facts(&f, state, 0);
+		f.room_bytes = mthp_machine_room(&machine, 0, t);
 		f.lifted = mthp_lifts(mthp_unmissed_now(state, t), f.room_bytes, t);
 	} else {
 		mthp_new_facts(cgrp, &f);
@@ -37,12 +39,15 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 		if (state)
 			f.memory_bytes = mthp_memory_now(state, mthp_usage(cgrp), t);
 	}
+	if (mthp_load()->pud_pages && pud_on) {
+		pud = f;
+		mthp_facts_of_pud(&pud, &place, mthp_machine_room(&machine, 1, t));
+		of_pud = &pud;
+	}
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		mthp_walk_to_root(&f, &place);
-	if (mthp_load()->pud_pages && mthp_has(t, MTHP_RULE(ROOM)))
-		mthp_walk_for_pud(&f, &place, mthp_machine_for_pud(cgrp, t));
-	mthp_decide_each(r->decided, &f, t);
-	mthp_describe_facts(r, &f, cgrp, state, t);
+	mthp_decide_each(r->decided, &f, of_pud, t);
+	mthp_describe_facts(r, &f, of_pud, cgrp, state, t);
 	return 0;
 }
 
@@ -66,7 +71,7 @@ int mthp_explain(struct mthp_explained *e)
 		return 0;
 	state = bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 	e->kept = state != 0;
-	mthp_describe(cgrp, state, &e->now);
+	mthp_describe(cgrp, state, &e->now, e->pud_on);
 	/* Where a sample would find something else than the last did, the next one will. */
 	for (reason = BPF_MTHP_FAULT; state && reason < MTHP_NR_REASONS; reason++)
 		if (e->now.decided[reason].orders == state->reported[reason])

@@ -42,18 +42,26 @@ __noinline int mthp_describe_level(struct mthp_record *r __arg_nonnull, struct c
 	return 0;
 }
 
-/* Where no more than a PUD was taken away it is the level that has no room for one that is shown. */
+/*
+ * Where room took no more away than a PUD at page faults it is the level that has none for one that is
+ * shown.  Page cache makes no room for one.
+ */
 static __always_inline void mthp_describe_pud(struct mthp_record *r, struct cgroup *cgrp,
-					      const struct mthp_facts *f, const struct mthp_tunables *t)
+					      const struct mthp_facts *pud, const struct mthp_tunables *t)
 {
 	const struct mthp_decision *fault = &r->decided[BPF_MTHP_FAULT];
+	__u32 reason;
 	__u64 left;
 
 	if (fault->rule != MTHP_ROOM || !(fault->orders & mthp_common(t)->largest_pages))
 		return;
-	r->room_bytes = f->pud_room_bytes;
-	mthp_describe_level(r, cgrp, f->pud_level, t);
-	left = r->limit_bytes + (r->level_id ? r->cache_bytes : 0) - r->used_bytes;
+	for (reason = BPF_MTHP_FAULT + 1; reason < MTHP_NR_REASONS; reason++)
+		if (r->decided[reason].rule == MTHP_ROOM)
+			return;
+	r->room_bytes = pud->room_bytes;
+	r->cache_bytes = 0;
+	mthp_describe_level(r, cgrp, pud->level, t);
+	left = r->limit_bytes - r->used_bytes;
 	r->room_bytes = (__s64)left > 0 ? left : 0;
 }
 
@@ -65,23 +73,28 @@ __noinline int mthp_decide_known(struct mthp_facts *f __arg_nonnull, const struc
 	return 0;
 }
 
-/* Decides for each reason; @decided has a place for each. */
+/* Decides for each reason; @decided has a place for each.  @pud: the facts of a PUD; NULL: nobody can have one. */
 static __always_inline void mthp_decide_each(struct mthp_decision *decided, struct mthp_facts *f,
-					     const struct mthp_tunables *t)
+					     struct mthp_facts *pud, const struct mthp_tunables *t)
 {
 	__u32 reason;
 
-	decided[0] = (struct mthp_decision){};
 	/* One call: the verifier goes through what gets a pointer to the stack once more for each. */
 #pragma clang loop unroll(disable)
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
 		f->reason = reason;
 		mthp_decide_known(f, t, &decided[reason]);
 	}
+	if (pud) {
+		mthp_decide_known(pud, t, &decided[0]);
+		mthp_join_pud(&decided[BPF_MTHP_FAULT], &decided[0], t);
+	}
+	decided[0] = (struct mthp_decision){};
 }
 
-/* What the decisions rest on.  @state may be NULL. */
+/* What the decisions rest on.  @pud and @state may be NULL. */
 static __always_inline void mthp_describe_facts(struct mthp_record *r, const struct mthp_facts *f,
+						const struct mthp_facts *pud,
 						struct cgroup *cgrp, const struct mthp_cgroup *state,
 						const struct mthp_tunables *t)
 {
@@ -102,8 +115,8 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 	else
 		__builtin_memset(&r->gaps, 0, sizeof(r->gaps));
 	mthp_describe_level(r, cgrp, f->level, t);
-	if (mthp_load()->pud_pages)
-		mthp_describe_pud(r, cgrp, f, t);
+	if (pud)
+		mthp_describe_pud(r, cgrp, pud, t);
 }
 
 /* A change of decision, which counts as reported from here on. */
@@ -138,7 +151,7 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	struct mthp_decision decided[MTHP_NR_REASONS];
 	const struct mthp_tunables *t;
 	struct mthp_place place;
-	struct mthp_facts f = {};
+	struct mthp_facts f = {}, pud, *of_pud = 0;
 	struct mthp_event *e;
 	__u64 now, before;
 	int differs = 0;
@@ -153,14 +166,17 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		return 0;
 	}
 	t = mthp_profile_of(cgrp, state);
-	place = (struct mthp_place){ cgrp, state, t };
+	place = (struct mthp_place){ cgrp, state, t, 0 };
 	/* As the requests until the next sample find them. */
-	mthp_kept_facts(&f, state);
+	mthp_kept_facts(&f, state, 0);
+	if (mthp_load()->pud_pages && mthp_pud_on) {
+		pud = f;
+		mthp_facts_of_pud(&pud, &place, state->pud_machine_bytes);
+		of_pud = &pud;
+	}
 	if (mthp_has(t, MTHP_RULE(ROOM)))
 		mthp_walk_to_root(&f, &place);
-	if (mthp_load()->pud_pages && mthp_has(t, MTHP_RULE(ROOM)))
-		mthp_walk_for_pud(&f, &place, state->pud_machine_bytes);
-	mthp_decide_each(decided, &f, t);
+	mthp_decide_each(decided, &f, of_pud, t);
 	for (reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
 		differs |= decided[reason].orders != state->reported[reason];
 	if (!differs)
@@ -175,7 +191,7 @@ __noinline int mthp_report(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 		return -1;
 	}
 	__builtin_memcpy(e->now.decided, decided, sizeof(decided));
-	mthp_describe_facts(&e->now, &f, cgrp, state, t);
+	mthp_describe_facts(&e->now, &f, of_pud, cgrp, state, t);
 	mthp_fill_event(e, cgrp, state, now);
 	bpf_ringbuf_submit(e, 0);
 	return 1;

@@ -235,12 +235,12 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
  */
 struct mthp_machine mthp_scan_machine;
 
-/* Bytes of it, as a profile sees them. */
-static __always_inline __u64 mthp_scanned_machine(struct cgroup *cgrp, const struct mthp_tunables *t)
+/* The same, as a profile sees it. */
+static __always_inline struct mthp_machine mthp_scanned_machine(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
 	if (t->count_nodes || !mthp_counts_machine(t))
 		return mthp_machine_now(cgrp, t);
-	return mthp_machine_room(&mthp_scan_machine, t);
+	return mthp_scan_machine;
 }
 
 /* The root's total of the last scan ... */
@@ -278,6 +278,7 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 {
 	struct mthp_cgroup *state;
 	const struct mthp_tunables *t;
+	struct mthp_machine machine;
 	__u64 below = MTHP_NO_LIMIT;
 	__u32 populated;
 	int asleep, unsent = 0;
@@ -301,9 +302,8 @@ __noinline int mthp_visit(struct cgroup *cgrp __arg_trusted, __u32 lightly)
 	if (asleep && mthp_stall_is_over(&state->stall))
 		return 0;
 
-	state->machine_bytes = mthp_scanned_machine(cgrp, t);
-	if (mthp_load()->pud_pages)
-		state->pud_machine_bytes = mthp_machine_for_pud(cgrp, t);
+	machine = mthp_scanned_machine(cgrp, t);
+	mthp_keep_machine(state, &machine, t);
 	if (mthp_load()->rules & MTHP_RULE(ROOM)) {
 		below = mthp_below_limits(cgrp);
 		state->unlimited = below == MTHP_NO_LIMIT;
@@ -356,6 +356,7 @@ static __noinline int mthp_begin(struct mthp_walk *walk)
 		return 0;
 	calm = mthp_is_calm(root);
 	mthp_swap_short = walk->swap_short;
+	mthp_pud_on = walk->pud_on;
 	if (mthp_load()->rules & MTHP_RULE(ROOM))
 		mthp_read_machine(&mthp_scan_machine, root, 0);
 	bpf_cgroup_release(root);

@@ -227,16 +227,16 @@ static __always_inline __u32 mthp_unmissed_now(const struct mthp_cgroup *state, 
 	return state->unmissed && !mthp_is_old(bpf_ktime_get_ns() - state->taken.anchor_ns, t);
 }
 
-/* Facts about a cgroup.  Its room is that of the machine, until the walk to the root. */
-static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct mthp_cgroup *state)
+/* Facts about a cgroup, @pud: for a PUD.  Its room is that of the machine, until the walk to the root. */
+static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct mthp_cgroup *state, int pud)
 {
 	f->memory_bytes = state->now_bytes;
 	f->memory_known = state->memory_known;
 	f->populated = state->populated;
 	f->sparse = state->sparse;
 	f->pressure = state->stall.high;
-	f->lifted = state->lifted;
-	f->room_bytes = state->machine_bytes;
+	f->lifted = pud ? 0 : state->lifted;
+	f->room_bytes = pud ? state->pud_machine_bytes : state->machine_bytes;
 	f->level = 0;
 }
 
@@ -247,16 +247,18 @@ static __always_inline void mthp_kept_facts(struct mthp_facts *f, const struct m
 __noinline int mthp_new_facts(struct cgroup *cgrp __arg_trusted, struct mthp_facts *f)
 {
 	const struct mthp_tunables *t = mthp_profile_above(cgrp);
+	struct mthp_machine machine;
 
 	if (!f)
 		return 0;
+	machine = mthp_machine_now(cgrp, t);
 	f->memory_bytes = mthp_usage(cgrp) << mthp_common(t)->page_shift;
 	f->memory_known = mthp_accounted(cgrp);
 	f->populated = 0;
 	f->sparse = 0;
 	f->pressure = mthp_inherited_pressure(cgrp);
 	f->lifted = 0;
-	f->room_bytes = mthp_machine_now(cgrp, t);
+	f->room_bytes = mthp_machine_room(&machine, 0, t);
 	f->level = 0;
 	return 0;
 }
@@ -266,6 +268,7 @@ struct mthp_place {
 	struct cgroup *cgrp;
 	const struct mthp_cgroup *state;	/* may be NULL */
 	const struct mthp_tunables *t;
+	int pud;				/* 1: for a PUD */
 };
 
 /*
@@ -277,7 +280,7 @@ static __always_inline void mthp_walk_to_root(struct mthp_facts *f, const void *
 	const struct mthp_place *place = of;
 	const struct mthp_tunables *t = place->t;
 	__u64 cache = place->state ? place->state->cache_bytes : 0;
-	__s64 key = mthp_limit_that_binds(place->cgrp, cache, t);
+	__s64 key = mthp_limit_that_binds(place->cgrp, cache, place->pud, t);
 	__u64 room = mthp_key_bytes(key, t);
 
 	if (room == MTHP_NO_LIMIT || room > f->room_bytes)
@@ -292,39 +295,34 @@ static __always_inline int mthp_is_unlimited(const struct mthp_place *place)
 	return place->state && place->state->unlimited && !mthp_own_limit(place->cgrp, place->t);
 }
 
-/*
- * The room of a PUD, by a walk of its own: where the usual one finds no limit that matters there may
- * be one that 1 GiB does not fit.  @machine_bytes: what the machine has for one.
- */
-static __always_inline void mthp_walk_for_pud(struct mthp_facts *f, const struct mthp_place *place,
-					      __u64 machine_bytes)
-{
-	__u64 cache = place->state ? place->state->cache_bytes : 0, room;
-	__s64 key;
-
-	f->pud_room_bytes = machine_bytes;
-	f->pud_level = 0;
-	if (mthp_is_unlimited(place))
-		return;
-	key = mthp_limit_of_pud(place->cgrp, cache, place->t);
-	room = mthp_key_bytes(key, place->t);
-	if (room == MTHP_NO_LIMIT || room > machine_bytes)
-		return;
-	f->pud_room_bytes = room;
-	f->pud_level = mthp_key_level(key);
-}
-
 /* The same for a request: a limit of its own it sees at once, a new one above it soon. */
-static __always_inline void mthp_walk_for_request(struct mthp_facts *f, const void *of, int pud)
+static __always_inline void mthp_walk_for_request(struct mthp_facts *f, const void *of)
 {
-	const struct mthp_place *place = of;
-
-	if (pud)
-		mthp_walk_for_pud(f, place, place->state ? place->state->pud_machine_bytes :
-							   mthp_machine_for_pud(place->cgrp, place->t));
-	if (mthp_is_unlimited(place))
+	if (mthp_is_unlimited(of))
 		return;
 	mthp_walk_to_root(f, of);
+}
+
+/*
+ * Is 1 GiB a size that somebody may have?  As of the last scan, or of a request for it, which nobody
+ * makes while it is switched off.  It says what is reported: about a PUD that is asked for it is
+ * decided in any case.
+ */
+__u32 mthp_pud_on SEC(".data.scan") = 0;
+
+/* Makes of the facts of a cgroup those of a PUD there.  @machine_bytes: what the machine has for one. */
+static __always_inline void mthp_facts_of_pud(struct mthp_facts *f, const struct mthp_place *place,
+					      __u64 machine_bytes)
+{
+	struct mthp_place of_pud = *place;
+
+	of_pud.pud = 1;
+	f->reason = BPF_MTHP_FAULT;
+	f->lifted = 0;
+	f->room_bytes = machine_bytes;
+	f->level = 0;
+	if (mthp_has(place->t, MTHP_RULE(ROOM)))
+		mthp_walk_to_root(f, &of_pud);
 }
 
 #endif /* MTHP_STATE_BPF_H */

@@ -18,7 +18,7 @@
 
 struct what_if {
 	struct mthp_tunables t;
-	__u64 flags, memory_bytes, memory_known, populated, sparse, pressure;
+	__u64 flags, memory_bytes, memory_known, populated, sparse, pressure, lifted;
 	/* The one level, in pages. */
 	__u64 machine, limit, used, swapped, cache;
 	/* The verdict, and the stall of the window to come. */
@@ -33,18 +33,18 @@ struct answer {
 	__u64 fits_is_given, stale;
 };
 
-static __u64 room_of(const struct what_if *c, __u64 ahead, __u64 never_fits)
+static __u64 room_of(const struct what_if *c, int pud)
 {
 	const struct mthp_tunables *t = &c->t;
-	__s64 none = mthp_level_key(mthp_unlimited(t), 0), room;
+	struct mthp_machine machine = { c->limit, (__s64)(c->limit - c->used) };
+	__s64 none = mthp_level_key(mthp_unlimited(t), 0);
 	__u64 swapped = t->takes_back ? c->swapped : 0;
+	__s64 unused = mthp_unused(c->cache << t->page_shift, pud, t) >> t->page_shift;
 
-	if (c->machine) {
-		room = mthp_level_room(c->limit, c->used + ahead, MTHP_NOT_COUNTED, t->limit_share, t);
-		return mthp_key_bytes(mthp_level_key(room, 0), t);
-	}
-	return mthp_key_bytes(mthp_nearer(none, 1, c->limit, c->used - c->cache + ahead,
-					  swapped + never_fits, t->limit_share, t), t);
+	if (c->machine)
+		return mthp_machine_room(&machine, pud, t);
+	return mthp_key_bytes(mthp_nearer(none, 1, c->limit, c->used - unused,
+					  swapped + mthp_no_excuse(pud, t), t->limit_share, t), t);
 }
 
 static __u64 is_stale(const struct what_if *c)
@@ -63,6 +63,23 @@ static __u64 falls(const struct what_if *c)
 	return !s.high;
 }
 
+/* As mthp_report() and mthp_describe_pud() do it. */
+static void join_pud(struct mthp_record *r, struct mthp_facts *f, const struct what_if *c)
+{
+	struct mthp_decision *fault = &r->decided[BPF_MTHP_FAULT], pud;
+	int by_room = 0;
+
+	f->reason = BPF_MTHP_FAULT;
+	f->lifted = 0;
+	f->room_bytes = room_of(c, 1);
+	pud = mthp_decide(f, &c->t, mthp_room_is_known, 0);
+	mthp_join_pud(fault, &pud, &c->t);
+	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++)
+		by_room += r->decided[reason].rule == MTHP_ROOM;
+	if (fault->rule == MTHP_ROOM && fault->orders & c->t.largest_pages && by_room == 1)
+		r->cache_bytes = 0;
+}
+
 int main(int argc, char **argv)
 {
 	FILE *cases = argc == 2 ? fopen(argv[1], "rb") : NULL;
@@ -74,9 +91,8 @@ int main(int argc, char **argv)
 		struct mthp_facts f = {
 			.flags = c.flags, .memory_bytes = c.memory_bytes, .memory_known = c.memory_known,
 			.populated = c.populated, .sparse = c.sparse, .pressure = c.pressure,
-			.room_bytes = room_of(&c, 0, mthp_never_fits(c.t.limit_share, &c.t)),
-			.pud_room_bytes = room_of(&c, mthp_pud_ahead(&c.t), MTHP_NOT_COUNTED),
-		};
+			.lifted = c.lifted, .room_bytes = room_of(&c, 0),
+		}, pud = f;
 		struct answer a = { .now = {
 			.memory_bytes = c.memory_bytes, .memory_known = c.memory_known,
 			.cache_bytes = c.cache << c.t.page_shift, .room_bytes = f.room_bytes,
@@ -90,6 +106,8 @@ int main(int argc, char **argv)
 			f.reason = reason;
 			a.now.decided[reason] = mthp_decide(&f, &c.t, mthp_room_is_known, 0);
 		}
+		if (c.t.pud_pages)
+			join_pud(&a.now, &pud, &c);
 		fwrite(&a, sizeof(a), 1, stdout);
 	}
 	return 0;

@@ -108,7 +108,8 @@ tests! {
     page_cache_at_a_scan_is_what_could_go,
     a_pud_has_to_fit_at_the_very_page,
     a_pud_is_given_where_its_last_folio_would_be,
-    a_pud_is_for_page_faults,
+    a_pud_has_to_fit_the_machine,
+    what_is_said_of_a_pud_is_said_of_no_other_order,
 }
 
 tests! {

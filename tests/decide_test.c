@@ -98,8 +98,6 @@ static void forced_collapse_is_bound_on_request(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 collapse;
 
-		/* A PUD aside, which nothing collapses to. */
-		f.pud_room_bytes = MTHP_NO_LIMIT;
 		t.bind |= MTHP_BIND_COLLAPSE;
 		t.cap[BPF_MTHP_COLLAPSE] = t.cap[BPF_MTHP_FAULT];
 		/* Forced, it is not lifted: there is no stall that it ends. */
@@ -121,7 +119,6 @@ static void advised_memory_that_fits_is_left_alone(void)
 		f.flags |= BPF_MTHP_ADVISED;
 		f.pressure = 0;
 		f.room_bytes = MTHP_NO_LIMIT;
-		f.pud_room_bytes = MTHP_NO_LIMIT;
 		t.bind &= ~MTHP_BIND_ADVISED;
 		CHECK(!(MTHP_ALL_ORDERS & ~decide(&f, &t)), "%llx", decide(&f, &t));
 	}

@@ -31,6 +31,7 @@ use mthp_ext::model::value::Value;
 /// Those of the guest.
 const X86: Sizes = Sizes {
     orders: 0x3fc,
+    off: 0,
     page_shift: 12,
 };
 

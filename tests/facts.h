@@ -15,8 +15,7 @@ static const __u32 page_shifts[] = { 12, 14, 16 };
 static inline struct mthp_facts calm(__u32 reason)
 {
 	return (struct mthp_facts){
-		.memory_bytes = 100 * MIB, .room_bytes = MTHP_NO_LIMIT, .pud_room_bytes = MTHP_NO_LIMIT,
-		.reason = reason,
+		.memory_bytes = 100 * MIB, .room_bytes = MTHP_NO_LIMIT, .reason = reason,
 		.memory_known = 1, .populated = 1,
 	};
 }
@@ -24,11 +23,10 @@ static inline struct mthp_facts calm(__u32 reason)
 /* How often the decision read the room. */
 static int rooms_read;
 
-static inline void count_read(struct mthp_facts *f, const void *of, int pud)
+static inline void count_read(struct mthp_facts *f, const void *of)
 {
 	(void)f;
 	(void)of;
-	(void)pud;
 	rooms_read++;
 }
 
@@ -51,7 +49,7 @@ static inline struct mthp_facts nasty_facts(void)
 		.flags = nasty_u64(), .memory_bytes = nasty_u64(), .room_bytes = nasty_u64(),
 		.reason = random_u64() % (MTHP_NR_REASONS + 2), .pressure = random_u64() % 2,
 		.memory_known = random_u64() % 2, .populated = random_u64() % 2,
-		.sparse = random_u64() % 2, .lifted = random_u64() % 2, .pud_room_bytes = nasty_u64(),
+		.sparse = random_u64() % 2, .lifted = random_u64() % 2,
 	};
 }
 

@@ -154,6 +154,7 @@ fn pods_have_the_policy_of_their_class_by_path_alone() {
     };
     let sizes = Sizes {
         orders: 0x3fc,
+        off: 0,
         page_shift: 12,
     };
     let text = include_str!("../packaging/kubernetes/config.toml");

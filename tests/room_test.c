@@ -326,18 +326,22 @@ static void page_cache_at_a_scan_is_what_could_go(void)
 	}
 }
 
-/* One limit, in pages: the facts as the walk has them. */
-static struct mthp_facts below(__u64 limit, __u64 used, __u64 swapped, const struct mthp_tunables *t)
+/* One limit, in pages: the facts as the walk has them, @pud: for a PUD. */
+static struct mthp_facts below_with(__u64 limit, __u64 used, __u64 cache, __u64 swapped, int pud,
+				    const struct mthp_tunables *t)
 {
 	__s64 none = mthp_level_key(mthp_unlimited(t), 0);
+	__s64 unused = mthp_unused(cache << t->page_shift, pud, t) >> t->page_shift;
 	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-	f.room_bytes = mthp_key_bytes(mthp_nearer(none, 1, limit, used,
-						  swapped + mthp_never_fits(t->limit_share, t),
+	f.room_bytes = mthp_key_bytes(mthp_nearer(none, 1, limit, used - unused, swapped + mthp_no_excuse(pud, t),
 						  t->limit_share, t), t);
-	f.pud_room_bytes = mthp_key_bytes(mthp_nearer(none, 1, limit, used + mthp_pud_ahead(t),
-						      swapped + MTHP_NOT_COUNTED, t->limit_share, t), t);
 	return f;
+}
+
+static struct mthp_facts below(__u64 limit, __u64 used, __u64 swapped, int pud, const struct mthp_tunables *t)
+{
+	return below_with(limit, used, 0, swapped, pud, t);
 }
 
 #define GIB	(1024 * MIB)
@@ -346,16 +350,27 @@ static struct mthp_facts below(__u64 limit, __u64 used, __u64 swapped, const str
 
 static int gives_pud(__u64 limit, __u64 used, __u64 flags, const struct mthp_tunables *t)
 {
-	struct mthp_facts f = below(limit >> 12, used >> 12, 0, t);
+	struct mthp_facts f = below(limit >> 12, used >> 12, 0, 1, t);
 
 	f.flags = flags;
 	return !!(decide(&f, t) & PUD);
 }
 
+/* What is reported: of a fault, and of one that asks for a PUD. */
+static struct mthp_decision joined(const struct mthp_facts *f, const struct mthp_facts *pud,
+				   const struct mthp_tunables *t)
+{
+	struct mthp_decision d = decided(f, t), of_pud = decided(pud, t);
+
+	mthp_join_pud(&d, &of_pud, t);
+	return d;
+}
+
 static void a_pud_has_to_fit_at_the_very_page(void)
 {
 	struct mthp_tunables t = defaults();
-	struct mthp_facts f;
+	struct mthp_facts f, pud;
+	struct mthp_decision d;
 
 	t.pud_pages = PUD_PAGES;
 	/* Half of the limit may be in large folios. */
@@ -367,8 +382,14 @@ static void a_pud_has_to_fit_at_the_very_page(void)
 	CHECK(!gives_pud(2 * GIB, 4096, 0, &t), "a page more");
 	CHECK(!gives_pud(GIB, 0, 0, &t), "all of it");
 	/* That all there is fits would do for 2 MiB, which reclaim takes back. */
-	f = below(GIB >> 12, (GIB - 8 * MIB) >> 12, 0, &t);
-	CHECK(decide(&f, &t) == (MTHP_ALL_ORDERS & (PUD - 1)), "2 MiB");
+	f = below(GIB >> 12, (GIB - 8 * MIB) >> 12, 0, 0, &t);
+	pud = below(GIB >> 12, (GIB - 8 * MIB) >> 12, 0, 1, &t);
+	d = joined(&f, &pud, &t);
+	CHECK(d.orders == (MTHP_ALL_ORDERS & (PUD - 1)) && d.rule == MTHP_ROOM, "2 MiB");
+	/* Page cache that reclaim would drop is room for 2 MiB, and none where nothing is reclaimed. */
+	f = below_with(3 * GIB >> 12, 5 * GIB >> 13, 5 * GIB >> 13, 0, 0, &t);
+	pud = below_with(3 * GIB >> 12, 5 * GIB >> 13, 5 * GIB >> 13, 0, 1, &t);
+	CHECK(decide(&f, &t) == MTHP_ALL_ORDERS && !(decide(&pud, &t) & PUD), "page cache");
 	/* Who asks for it gets what fits once, beside the reserve. */
 	CHECK(gives_pud(5 * GIB, 4 * GIB - 8 * MIB, BPF_MTHP_ADVISED, &t), "fits once");
 	CHECK(!gives_pud(5 * GIB, 4 * GIB - 8 * MIB + 4096, BPF_MTHP_ADVISED, &t), "just not");
@@ -389,21 +410,24 @@ static void a_pud_is_given_where_its_last_folio_would_be(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 limit = random_u64() % (64 * GIB >> 12), used = random_u64() % (limit + 1000);
 		__u64 swapped = random_u64() % 100000;
-		struct mthp_facts f, last;
+		struct mthp_facts f, pud, last;
 		__u64 got;
 
 		t.page_shift = 12;
 		t.pud_pages = PUD_PAGES;
 		t.rules = MTHP_RULE(ROOM) | MTHP_RULE(SPARSE);
 		t.room_factor = 1 + random_u64() % 2048;
-		f = below(limit, used, swapped, &t);
+		f = below(limit, used, swapped, 0, &t);
 		f.flags = random_u64() % 2;
-		got = decide(&f, &t);
+		pud = below(limit, used, swapped, 1, &t);
+		pud.flags = f.flags;
+		got = joined(&f, &pud, &t).orders;
+		/* A request for one is answered without the rest. */
+		CHECK(!!(got & PUD) == !!(decide(&pud, &t) & PUD), "%llu of %llu", used, limit);
 		/* No excuse by what is taken back. */
 		t.takes_back = 0;
-		last = below(limit, used + mthp_pud_ahead(&t), swapped, &t);
+		last = below(limit, used + mthp_ahead(1, &t), swapped, 0, &t);
 		last.flags = f.flags;
-		last.pud_room_bytes = MTHP_NO_LIMIT;
 		CHECK(!!(got & PUD) == !!(decide(&last, &t) & PMD), "%llu of %llu", used, limit);
 		CHECK(!(got & PUD) || got & PMD, "%llx", got);
 		given += !!(got & PUD);
@@ -412,24 +436,47 @@ static void a_pud_is_given_where_its_last_folio_would_be(void)
 	CHECK(given > 10000 && refused > 10000, "%d, %d", given, refused);
 }
 
-/* At page faults alone: nobody else asks for one, and what they say is not to change with it. */
-static void a_pud_is_for_page_faults(void)
+/* The machine is a limit without page cache, and what the last 2 MiB find is asked there, too. */
+static void a_pud_has_to_fit_the_machine(void)
 {
 	struct mthp_tunables t = defaults();
+	struct mthp_machine machine = { 5 * GIB >> 12, 3 * GIB >> 12 };
+	struct mthp_facts f = calm(BPF_MTHP_FAULT);
 
-	for (__u32 reason = BPF_MTHP_FAULT; reason < MTHP_NR_REASONS; reason++) {
-		struct mthp_facts f = calm(reason);
-		struct mthp_decision d;
+	t.pud_pages = PUD_PAGES;
+	f.room_bytes = mthp_machine_room(&machine, 1, &t);
+	CHECK(decide(&f, &t) & PUD, "2 GiB for the last 2 MiB");
+	machine.spare -= 3 * MIB >> 12;
+	f.room_bytes = mthp_machine_room(&machine, 1, &t);
+	CHECK(!(decide(&f, &t) & PUD), "less than that");
+	f.room_bytes = mthp_machine_room(&machine, 0, &t);
+	CHECK(decide(&f, &t) & PMD, "2 MiB");
+	machine.total = 0;
+	CHECK(mthp_machine_room(&machine, 1, &t) == MTHP_NO_LIMIT, "not known");
+}
 
-		f.pud_room_bytes = 0;
-		t.pud_pages = PUD_PAGES;
-		d = decided(&f, &t);
-		CHECK(d.orders == (reason == BPF_MTHP_FAULT ? MTHP_ALL_ORDERS & (PUD - 1) : MTHP_ALL_ORDERS),
-		      "reason %u", reason);
-		CHECK(d.rule == (reason == BPF_MTHP_FAULT ? MTHP_ROOM : MTHP_NONE), "reason %u", reason);
-		t.pud_pages = 0;
-		CHECK(decide(&f, &t) == MTHP_ALL_ORDERS, "a kernel that has none");
-	}
+/* A fault keeps all other orders, and is narrowed by the rule that a PUD is. */
+static void what_is_said_of_a_pud_is_said_of_no_other_order(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_facts f = calm(BPF_MTHP_FAULT), pud = f;
+	struct mthp_decision d;
+
+	t.pud_pages = PUD_PAGES;
+	d = joined(&f, &pud, &t);
+	CHECK(d.orders == MTHP_ALL_ORDERS && d.rule == MTHP_NONE, "all");
+	pud.room_bytes = 0;
+	d = joined(&f, &pud, &t);
+	CHECK(d.orders == (MTHP_ALL_ORDERS & (PUD - 1)) && d.rule == MTHP_ROOM, "%u", d.rule);
+	/* What nobody misses: of less than a PUD both rules are lifted. */
+	f.lifted = 1;
+	f.room_bytes = 0;
+	f.pressure = pud.pressure = 1;
+	d = joined(&f, &pud, &t);
+	CHECK(d.orders == (MTHP_ALL_ORDERS & (PUD - 1)) && d.rule == MTHP_PRESSURE, "%u", d.rule);
+	f.lifted = 0;
+	d = joined(&f, &pud, &t);
+	CHECK(!d.orders && d.rule == MTHP_PRESSURE, "%u", d.rule);
 }
 
 static const struct test tests[] = {
@@ -452,7 +499,8 @@ static const struct test tests[] = {
 	TEST(page_cache_at_a_scan_is_what_could_go),
 	TEST(a_pud_has_to_fit_at_the_very_page),
 	TEST(a_pud_is_given_where_its_last_folio_would_be),
-	TEST(a_pud_is_for_page_faults),
+	TEST(a_pud_has_to_fit_the_machine),
+	TEST(what_is_said_of_a_pud_is_said_of_no_other_order),
 };
 
 RUN_TESTS(tests)

@@ -82,7 +82,7 @@ __noinline int mthp_sample_cache(struct cgroup *cgrp __arg_trusted)
 	if (!state)
 		return 0;
 	t = mthp_profile_of(cgrp, state);
-	if (mthp_key_bytes(mthp_limit_that_binds(cgrp, 0, t), t) == MTHP_NO_LIMIT)
+	if (mthp_key_bytes(mthp_limit_that_binds(cgrp, 0, 0, t), t) == MTHP_NO_LIMIT)
 		return 0;
 	mthp_room_of_cache(cgrp, state, mthp_cache_now(mthp_own_cache(cgrp), fresh ? state->cache_beyond : 0),
 			   mthp_below_limits(cgrp), fresh);

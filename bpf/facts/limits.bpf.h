@@ -181,22 +181,11 @@ __noinline __s64 mthp_nearest_limit(struct cgroup *cgrp __arg_trusted, __s64 cac
 	return mthp_least_room(&counters, cache_bytes >> mthp_load()->page_shift, share, never_fits);
 }
 
-/* The same by a profile: key of the limit that binds. */
-static __always_inline __s64 mthp_limit_that_binds(struct cgroup *cgrp, __u64 cache_bytes,
+/* The same by a profile: key of the limit that binds, @pud: a PUD. */
+static __always_inline __s64 mthp_limit_that_binds(struct cgroup *cgrp, __u64 cache_bytes, int pud,
 						   const struct mthp_tunables *t)
 {
-	return mthp_nearest_limit(cgrp, cache_bytes, t->limit_share, mthp_never_fits(t->limit_share, t));
-}
-
-/*
- * The same for a PUD: page cache makes room for that much less.  That all fits now is no excuse, as
- * reclaim does not ask about a PUD: what was given stays while it is used.
- */
-static __always_inline __s64 mthp_limit_of_pud(struct cgroup *cgrp, __u64 cache_bytes,
-					       const struct mthp_tunables *t)
-{
-	return mthp_nearest_limit(cgrp, cache_bytes - (mthp_pud_ahead(t) << mthp_common(t)->page_shift),
-				  t->limit_share, MTHP_NOT_COUNTED);
+	return mthp_nearest_limit(cgrp, mthp_unused(cache_bytes, pud, t), t->limit_share, mthp_no_excuse(pud, t));
 }
 
 /* Bytes below it, whatever the share of large folios; MTHP_NO_LIMIT without any. */

@@ -19,11 +19,11 @@
 /* Of the series; where the carrier lacks it, the rule has no opinion on the machine. */
 extern __s64 bpf_cgroup_spare_pages(struct cgroup *cgrp, _Bool by_nodes, __u64 *total) __ksym __weak;
 
-/* What there is, in pages. */
-struct mthp_machine {
-	__u64 total;	/* 0: not known */
-	__s64 spare;
-};
+/* Does the profile look at it? */
+static __always_inline int mthp_counts_machine(const struct mthp_tunables *t)
+{
+	return mthp_has(t, MTHP_RULE(ROOM)) && t->count_machine;
+}
 
 /* That of all nodes, or of those that @cgrp is bound to. */
 static __always_inline void mthp_read_machine(struct mthp_machine *machine, struct cgroup *cgrp, _Bool by_nodes)
@@ -37,50 +37,23 @@ static __always_inline void mthp_read_machine(struct mthp_machine *machine, stru
 	machine->total = total;
 }
 
-/* Does the profile look at it? */
-static __always_inline int mthp_counts_machine(const struct mthp_tunables *t)
+/* The same as of now, as a profile sees it; nothing if none of its rules does. */
+static __always_inline struct mthp_machine mthp_machine_now(struct cgroup *cgrp, const struct mthp_tunables *t)
 {
-	return mthp_has(t, MTHP_RULE(ROOM)) && t->count_machine;
+	struct mthp_machine machine = {};
+
+	if (mthp_counts_machine(t))
+		mthp_read_machine(&machine, cgrp, t->count_nodes);
+	return machine;
 }
 
-/* Bytes until it is full, with pages used @ahead; MTHP_NO_LIMIT while large folios may have their share. */
-static __always_inline __u64 mthp_machine_ahead(const struct mthp_machine *machine, __u64 ahead,
-						const struct mthp_tunables *t)
+/* What it has left is kept; for a PUD as well, where there are any. */
+static __always_inline void mthp_keep_machine(struct mthp_cgroup *state, const struct mthp_machine *machine,
+					      const struct mthp_tunables *t)
 {
-	__u64 total = machine->total;
-	__s64 room;
-
-	if (!total)
-		return MTHP_NO_LIMIT;
-	room = mthp_level_room(total, total - machine->spare + ahead, MTHP_NOT_COUNTED, t->limit_share, t);
-	return mthp_key_bytes(mthp_level_key(room, 0), t);
-}
-
-static __always_inline __u64 mthp_machine_room(const struct mthp_machine *machine, const struct mthp_tunables *t)
-{
-	return mthp_machine_ahead(machine, 0, t);
-}
-
-/* The same as of now, if a rule asks for it. */
-static __always_inline __u64 mthp_machine_now(struct cgroup *cgrp, const struct mthp_tunables *t)
-{
-	struct mthp_machine machine;
-
-	if (!mthp_counts_machine(t))
-		return MTHP_NO_LIMIT;
-	mthp_read_machine(&machine, cgrp, t->count_nodes);
-	return mthp_machine_room(&machine, t);
-}
-
-/* The same for a PUD. */
-static __always_inline __u64 mthp_machine_for_pud(struct cgroup *cgrp, const struct mthp_tunables *t)
-{
-	struct mthp_machine machine;
-
-	if (!mthp_counts_machine(t))
-		return MTHP_NO_LIMIT;
-	mthp_read_machine(&machine, cgrp, t->count_nodes);
-	return mthp_machine_ahead(&machine, mthp_pud_ahead(t), t);
+	state->machine_bytes = mthp_machine_room(machine, 0, t);
+	if (mthp_load()->pud_pages)
+		state->pud_machine_bytes = mthp_machine_room(machine, 1, t);
 }
 
 /* The machine as the level that leaves the least. */

@@ -42,22 +42,24 @@ RULES = (
     "mthp_sparse",
     "mthp_refusal",
     "mthp_room_orders",
-    "mthp_pud_orders",
-    "mthp_leave_room",
     "mthp_cap",
     "mthp_leave",
 )
 """What mthp_decide() composes, and nobody else."""
-ASKED = {("mthp_answer_for", "mthp_governed"), ("mthp_answer_for", "mthp_wanted")}
+ASKED = {
+    ("mthp_answer_for", "mthp_governed"),
+    ("mthp_answer_for", "mthp_wanted"),
+    ("mthp_join_pud", "mthp_leave"),
+}
 """But a request asks these two by itself: nothing is looked up for what no rule binds, and what is reported is the
-decision for those who do not advise."""
+decision for those who do not advise. And what is decided about 1 GiB is joined with the rest."""
 IN_ORDER = ("mthp_answer_for", "mthp_decide")
 """Functions whose steps the picture has in the order of their code."""
 _NAME = re.compile(r"\bmthp_\w+")
 _STEP = re.compile(r"^[ |]*(mthp_\w+)", re.MULTILINE)
 """The function that a line of the picture begins with."""
-_PASSED = (re.compile(r"\broom\b"), "mthp_walk_for_request(")
-"""mthp_decide() has the walk from its caller, and passes it on."""
+_PASSED = (re.compile(r"\broom\("), "mthp_walk_for_request(")
+"""mthp_decide() has the walk from its caller."""
 # The kernel's style: a definition begins in the first column, its body ends with a brace there.
 _FUNCTION = re.compile(
     r"^(?:[a-z_][\w \t*]*\b(mthp_\w+)\(|unsigned long BPF_PROG\((mthp_\w+),)[^;{]*\)\n\{\n(.*?)^\}", re.M | re.S
@@ -230,7 +232,7 @@ class WayTest(unittest.TestCase):
             (
                 "bpf/choose.bpf.h",
                 "mthp_sample(cgrp, state, t, reason);",
-                "mthp_kept_facts(&f, state);",
+                "mthp_kept_facts(&f, state, pud);",
                 "mthp_answer_for has mthp_kept_facts where mthp_sample is drawn",
             ),
             (
@@ -242,7 +244,7 @@ class WayTest(unittest.TestCase):
             (
                 "bpf/decide.h",
                 "d.rule = mthp_refusal(f, t);",
-                "mthp_leave_room(&d, f, t, room, of, 1);",
+                "room(f, of);",
                 "mthp_decide has mthp_walk_for_request where mthp_refusal is drawn",
             ),
         ):

@@ -22,6 +22,7 @@ use crate::errors::{Context, Result};
 use crate::kernel::attached;
 use crate::kernel::cgroup::{self, Names};
 use crate::kernel::clock;
+use crate::kernel::thp;
 use crate::model::orders::Sizes;
 use crate::output::http::{self, MOST_BYTES, Wants};
 use crate::output::openmetrics::{self, CONTENT_TYPE, Cgroups, Counts, InForce, Snapshot};
@@ -191,10 +192,12 @@ impl Source {
         // Who asks whether it lives asks here, and this is another thread.
         self.counters.alive(clock::now_ms(), self.patience)?;
         let names = Names::new(&self.mount);
+        let sizes = thp::sizes_as_of_now(&self.sizes);
+        let pud_on = sizes.pud().is_some();
         let (mut all, mut unread) = (Vec::new(), 0);
         if let Some(explain) = &self.explain {
             let unlisted = cgroup::walk(&self.root, &mut |path, id| {
-                match attached::explain(explain.as_fd(), id) {
+                match attached::explain(explain.as_fd(), id, pud_on) {
                     Ok(Some(explained)) => all.push((names.of_path(path), explained)),
                     // It goes away.
                     Ok(None) => {}
@@ -206,7 +209,7 @@ impl Source {
         let snapshot = Snapshot {
             in_force: self.counters.in_force(),
             root: names.of_path(&self.root),
-            sizes: self.sizes,
+            sizes,
             counts: self.counters.now(),
             cgroups: Cgroups::new(all, unread),
         };

@@ -12,7 +12,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, Program};
 use super::carrier::Carrier;
 use super::links::{self, LinkInfo};
 use super::object::run_program;
-use super::{clock, kept};
+use super::{clock, kept, thp};
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Explained, Load, Tunables};
 use crate::model::profiles::Profiles;
@@ -42,6 +42,8 @@ pub struct Attached {
     pub heartbeat: Option<Heartbeat>,
     /// The program that explains its decisions; `None` if not of this version.
     explain: Option<OwnedFd>,
+    /// 1 GiB was a size when it was found.
+    pud_on: bool,
 }
 
 /// How long ago the last scan ended, and when that is too long.
@@ -88,6 +90,7 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
     }
     let wanted = ProgInfoQueryOptions::default().include_map_ids(true);
     let programs: Vec<ProgramInfo> = ProgInfoIter::with_query_opts(wanted).collect();
+    let pud_on = thp::sizes_of_this_machine().pud().is_some();
     // Who may not look into that directory sees the rest.
     let pinned = kept::links().unwrap_or_default();
     let mut found = Vec::new();
@@ -104,6 +107,7 @@ pub fn attached(carrier: &Carrier) -> Result<Vec<Attached>> {
             pinned: pinned.contains(&link.id),
             heartbeat: None,
             explain: None,
+            pud_on,
         };
         match one.find(carrier, offset, &programs) {
             Ok(true) => found.push(one),
@@ -236,17 +240,22 @@ impl Attached {
         let Some(program) = &self.explain else {
             return Ok(None);
         };
-        explain(program.as_fd(), cgroup_id)
+        explain(program.as_fd(), cgroup_id, self.pud_on)
     }
 }
 
-/// The same, by a program that explains.
+/// The same, by a program that explains; `pud_on`: 1 GiB is a size.
 ///
 /// # Errors
 /// Whatever the kernel answers.
-pub fn explain(program: BorrowedFd<'_>, cgroup_id: u64) -> io::Result<Option<Explained>> {
+pub fn explain(
+    program: BorrowedFd<'_>,
+    cgroup_id: u64,
+    pud_on: bool,
+) -> io::Result<Option<Explained>> {
     let question = Explained {
         cgroup_id,
+        pud_on: pud_on.into(),
         ..Explained::default()
     };
     let mut context = abi::as_bytes(&question).to_vec();

@@ -26,6 +26,7 @@ use super::object::{descriptor, map, run_program};
 use super::programs::{Programs, load_error, mismatch, why_not};
 use super::swap;
 use super::takeover::{self, Before, Stay};
+use super::thp;
 use crate::errors::{Context, Error, Result};
 use crate::model::abi::{self, Load, Walk};
 use crate::model::profiles::Profiles;
@@ -55,6 +56,8 @@ pub struct Loaded {
     name: Option<OwnedFd>,
     /// Whose subtree is scanned.
     root_id: u64,
+    /// The kernel has pages of 1 GiB for those whom a setting lets have them.
+    has_pud: bool,
     /// Ring buffer of changed decisions; an object of one's own may have none.
     pub events: Option<MapHandle>,
     /// Since when it is in force: `CLOCK_MONOTONIC`, milliseconds.
@@ -106,7 +109,7 @@ impl Loaded {
         carrier.require_hook()?;
         set_values(&mut programs, load, profiles)?;
         leave_out(&mut programs, load, assign_all.is_some());
-        let takes_over = before.is_in_force();
+        let (takes_over, has_pud) = (before.is_in_force(), load.pud_pages != 0);
         if before.is_to_age() {
             takeover::set_heartbeat(&mut programs, load, profiles.of(0).window_ns)?;
         }
@@ -150,7 +153,7 @@ impl Loaded {
         }
         // Before it decides anything: what it takes over from is narrowing already.
         match &scan {
-            Some(scan) if takes_over => run_scan(scan.as_fd(), root.id)?,
+            Some(scan) if takes_over => run_scan(scan.as_fd(), root.id, has_pud)?,
             _ if before.is_to_age() => takeover::beat(&object)?,
             _ => {}
         }
@@ -195,6 +198,7 @@ impl Loaded {
             explain,
             name,
             root_id: root.id,
+            has_pud,
             events,
             in_force_ms,
             load_time,
@@ -225,7 +229,7 @@ impl Loaded {
         let Some(program) = &self.scan else {
             return Ok(());
         };
-        run_scan(program.as_fd(), self.root_id)
+        run_scan(program.as_fd(), self.root_id, self.has_pud)
     }
 
     /// What the service manager is to hold, so that the next process goes on with this policy.
@@ -280,10 +284,11 @@ impl AsFd for Loaded {
 }
 
 /// One whole scan of the subtree of a cgroup.
-fn run_scan(program: BorrowedFd<'_>, root_id: u64) -> Result<()> {
+fn run_scan(program: BorrowedFd<'_>, root_id: u64, has_pud: bool) -> Result<()> {
     let walk = Walk {
         root_id,
         swap_short: swap::is_short().into(),
+        pud_on: (has_pud && thp::sizes_of_this_machine().pud().is_some()).into(),
         ..Walk::default()
     };
     // The program leaves here how far it has come.

@@ -23,28 +23,50 @@ fn kib_of(name: &OsStr) -> Option<u64> {
 
 /// Reads `hugepages-*kB` below `dir`; those without `enabled` are sizes of
 /// shared memory only.  Without any (a kernel without multi-size THP) every
-/// order counts as existing.
+/// order counts as existing.  1 GiB is a size only while somebody may have it.
 pub fn sizes(dir: &Path, page_shift: u32) -> Sizes {
-    let mut orders = 0;
+    let (mut orders, mut off) = (0, 0);
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let kib = kib_of(&name).filter(|_| entry.path().join("enabled").exists());
+        let file = entry.path().join("enabled");
+        let kib = kib_of(&name).filter(|_| file.exists());
         if let Some(bytes) = kib.and_then(|k| k.checked_mul(1024)).filter(|b| *b != 0) {
-            orders |= 1 << bytes.ilog2().saturating_sub(page_shift);
+            let order = bytes.ilog2().saturating_sub(page_shift);
+            // What is beyond a PMD.
+            let is_off = order > page_shift.saturating_sub(3) && is_never(dir, &file);
+            *(if is_off { &mut off } else { &mut orders }) |= 1 << order;
         }
     }
     if orders == 0 {
-        orders = ALL_ORDERS;
+        orders = ALL_ORDERS & !off;
     }
     Sizes {
         orders: orders & ALL_ORDERS,
+        off,
         page_shift,
+    }
+}
+
+/// Is a size switched off by its `file`, or below `dir` by the setting of all that it inherits?
+/// What cannot be read is not.
+fn is_never(dir: &Path, file: &Path) -> bool {
+    match choice(file).as_deref() {
+        Some("inherit") => choice(&dir.join("enabled")).as_deref() == Some("never"),
+        word => word == Some("never"),
     }
 }
 
 /// Those of the running machine.
 pub fn sizes_of_this_machine() -> Sizes {
     sizes(Path::new(THP_SYSFS), page_shift())
+}
+
+/// The same, of which `sizes` were found before: only 1 GiB comes and goes.
+pub fn sizes_as_of_now(sizes: &Sizes) -> Sizes {
+    match sizes.pud_there() {
+        Some(_) => sizes_of_this_machine(),
+        None => *sizes,
+    }
 }
 
 /// log2 of the base page size.
@@ -300,6 +322,7 @@ mod tests {
             sizes(dir.path(), 12),
             Sizes {
                 orders: 0x204,
+                off: 0,
                 page_shift: 12
             }
         );
@@ -316,7 +339,32 @@ mod tests {
             fs::create_dir(&size).unwrap();
             fs::write(size.join("enabled"), "always inherit madvise [never]\n").unwrap();
         }
-        assert!(sizes(dir.path(), page_shift()).pud().is_some());
+        let own = dir.path().join(format!("hugepages-{beyond}kB/enabled"));
+        let all = dir.path().join("enabled");
+        let is_on = |own_word: &str, all_word: &str| {
+            fs::write(&own, own_word).unwrap();
+            fs::write(&all, all_word).unwrap();
+            let found = sizes(dir.path(), page_shift());
+            assert!(found.pud_there().is_some() && found.largest() == page_shift() - 3);
+            found.pud().is_some()
+        };
+        assert!(!is_on(
+            "always inherit madvise [never]",
+            "[always] madvise never"
+        ));
+        assert!(is_on(
+            "always inherit [madvise] never",
+            "always madvise [never]"
+        ));
+        assert!(is_on(
+            "always [inherit] madvise never",
+            "always [madvise] never"
+        ));
+        assert!(!is_on(
+            "always [inherit] madvise never",
+            "always madvise [never]"
+        ));
+        assert!(is_on("", "always madvise [never]"), "nobody knows");
         let wanted = BASELINE
             .iter()
             .find(|wanted| wanted.file.starts_with(SIZES));

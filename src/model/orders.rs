@@ -8,8 +8,10 @@ use super::units;
 /// The large orders this machine has, and its base page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Bit n: folios of order n exist.
+    /// Bit n: folios of order n exist, and the host lets somebody have them.
     pub orders: u64,
+    /// The same of those that nobody has: 1 GiB, while its setting is never, as it is after boot.
+    pub off: u64,
     /// log2 of the base page size.
     pub page_shift: u32,
 }
@@ -29,6 +31,21 @@ impl Sizes {
     pub fn pud(&self) -> Option<u32> {
         let known = self.orders != ALL_ORDERS;
         Some(self.orders.ilog2()).filter(|order| known && *order > self.pmd())
+    }
+
+    /// The same, whether or not the host lets anybody have it.
+    pub fn pud_there(&self) -> Option<u32> {
+        self.pud().or_else(|| self.off.checked_ilog2())
+    }
+
+    /// Do two masks differ in what exists, or may come to be by a later kernel?  In more than what
+    /// the host has switched off.
+    pub fn differ(&self, one: u64, other: u64) -> bool {
+        let seen = match self.off.checked_ilog2() {
+            Some(off) => (1 << off) - 1,
+            None => u64::MAX,
+        };
+        (one ^ other) & seen != 0
     }
 
     /// Those that are offered for a reason: a PUD at page faults alone.
@@ -125,6 +142,7 @@ impl Sizes {
 #[cfg(test)]
 pub const X86: Sizes = Sizes {
     orders: 0x3fc,
+    off: 0,
     page_shift: 12,
 };
 
@@ -132,7 +150,15 @@ pub const X86: Sizes = Sizes {
 #[cfg(test)]
 pub const X86_PUD: Sizes = Sizes {
     orders: 0x3fc | (1 << 18),
+    off: 0,
     page_shift: 12,
+};
+
+/// The same, switched off.
+#[cfg(test)]
+pub const X86_PUD_OFF: Sizes = Sizes {
+    off: 1 << 18,
+    ..X86
 };
 
 #[cfg(test)]
@@ -162,6 +188,16 @@ mod tests {
         assert_eq!(X86_PUD.mask_name(Reason::Fault, !1), "all");
         assert_eq!(X86_PUD.mask_name(Reason::Fault, 0x3fffe), "2M-max");
         assert_eq!(X86_PUD.mask_name(Reason::Swapin, 0x3fffe), "all");
+    }
+
+    #[test]
+    fn a_pud_that_is_switched_off_is_there_and_no_size() {
+        assert_eq!((X86.pud_there(), X86_PUD.pud_there()), (None, Some(18)));
+        let off = X86_PUD_OFF;
+        assert_eq!((off.pud(), off.pud_there()), (None, Some(18)));
+        assert_eq!(off.mask_name(Reason::Fault, 0x3fffe), "all");
+        assert!(!off.differ(!1, 0x3fffe) && off.differ(!1, 0x3fc));
+        assert!(X86.differ(!1, 0x3fffe) && X86_PUD.differ(!1, 0x3fffe));
     }
 
     #[test]
@@ -238,6 +274,7 @@ mod tests {
     #[test]
     fn base_pages_of_64k_are_named_so() {
         let arm = Sizes {
+            off: 0,
             orders: 0x3ffe,
             page_shift: 16,
         };

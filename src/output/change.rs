@@ -76,7 +76,7 @@ pub fn changes(record: &Record, level: Option<&Level>, t: &Tunables, sizes: &Siz
         let until = until(rule, record, t, sizes);
         Change {
             rule,
-            text: text(&until, record, level, t),
+            text: text(&until, record, level, (t, sizes)),
             until,
         }
     };
@@ -100,8 +100,9 @@ pub fn until(rule: Rule, record: &Record, t: &Tunables, sizes: &Sizes) -> Until 
     }
 }
 
-/// The inverse of `mthp_level_room()`, `mthp_room_orders()` and `mthp_pud_orders()`: all sizes fit, or
-/// the level does not count.  In pages, and wide enough for any of them.
+/// The inverse of `mthp_level_room()` and `mthp_room_orders()`: all sizes fit, or the level does not
+/// count.  For 1 GiB where it is what does not fit, else for what is smaller.  In pages, and wide
+/// enough for any of them.
 fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
     let pages = |bytes: u64| i128::from(bytes >> t.page_shift);
     let bytes = |pages: i128| {
@@ -119,7 +120,7 @@ fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
     };
     let used = pages(record.used_bytes) - cache;
     // What a PUD takes before its last part comes to be; that all fits is no excuse then.
-    let pud = t.pud_pages != 0 && by_room(record, Reason::Fault);
+    let pud = lacks_room_for_pud(record, t);
     let ahead = match pud {
         true => i128::from(t.pud_pages) - largest,
         false => 0,
@@ -144,7 +145,7 @@ fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
     let next = (0..t.largest_pages.checked_ilog2().unwrap_or(0))
         .find(|order| sizes.orders & !orders & (1 << order) != 0)
         .map(|order| (order, factor << order))
-        .or_else(|| lacks_room_for_pud(record, t).then_some((sizes.pud()?, ahead + all)))
+        .or_else(|| pud.then_some((sizes.pud()?, ahead + all)))
         .and_then(|(order, room)| {
             Some(Next {
                 size: sizes.name(order),
@@ -162,10 +163,6 @@ fn room(record: &Record, t: &Tunables, sizes: &Sizes) -> Until {
     }
 }
 
-fn by_room(record: &Record, reason: Reason) -> bool {
-    Rule::of(record.decided[reason as usize].rule) == Some(Rule::Room)
-}
-
 /// The largest factor that the rule room decided by, and what it left there.
 fn strictest(record: &Record) -> (i128, u64) {
     let decided = Reason::ALL.map(|reason| record.decided[reason as usize]);
@@ -178,7 +175,12 @@ fn strictest(record: &Record) -> (i128, u64) {
         .unwrap_or((1, 0))
 }
 
-fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> String {
+fn text(
+    until: &Until,
+    record: &Record,
+    level: Option<&Level>,
+    (t, sizes): (&Tunables, &Sizes),
+) -> String {
     let advised = if t.bind.0 & Bind::MTHP_BIND_ADVISED.0 == 0 {
         " MADV_HUGEPAGE memory is not bound by it."
     } else {
@@ -238,7 +240,16 @@ fn text(until: &Until, record: &Record, level: Option<&Level>, t: &Tunables) -> 
             });
             match ways.as_slice() {
                 [] => format!("Lasts as long as {whose} is so small.{next}"),
-                ways => format!("All sizes come back {}.{next}", ways.join(", or ")),
+                ways => {
+                    // What 1 GiB takes besides is another question.
+                    let which = match sizes.pud() {
+                        Some(_) if !lacks_room_for_pud(record, t) => {
+                            format!("Sizes up to {}", sizes.name(sizes.largest()))
+                        }
+                        _ => "All sizes".to_owned(),
+                    };
+                    format!("{which} come back {}.{next}", ways.join(", or "))
+                }
             }
         }
         Until::Cap {} => format!("Ends with a larger --cap only.{advised}"),

@@ -97,11 +97,17 @@ pub fn reasons(record: &Record, level: Option<&Level>, tunables: &Tunables) -> V
     rules(record).iter().map(words).collect()
 }
 
-/// Does a PUD, 1 GiB, not fit, while all else does?
+/// Does a PUD, 1 GiB, not fit, while all else does?  Then it is its room that the record has, as
+/// `mthp_describe_pud()` put it there.
 pub fn lacks_room_for_pud(record: &Record, t: &Tunables) -> bool {
     let fault = record.decided[Reason::Fault as usize];
+    let by_room =
+        |reason: &Reason| Rule::of(record.decided[*reason as usize].rule) == Some(Rule::Room);
     t.pud_pages != 0
-        && Rule::of(fault.rule) == Some(Rule::Room)
+        && Reason::ALL
+            .iter()
+            .filter(|reason| by_room(reason))
+            .eq([&Reason::Fault])
         && fault.orders & u64::from(t.largest_pages) != 0
         && fault.orders & u64::from(t.pud_pages) == 0
 }

@@ -38,12 +38,14 @@ enum Order {
     Churn,
     Threads,
     Execute,
+    Peek,
 }
 
 /// `madvise` values the libc crate may not have.
 pub const MADV_DONTNEED: u64 = 4;
 pub const MADV_FREE: u64 = 8;
 pub const MADV_HUGEPAGE: u64 = 14;
+pub const MADV_COLD: u64 = 20;
 pub const MADV_PAGEOUT: u64 = 21;
 pub const MADV_COLLAPSE: u64 = 25;
 
@@ -149,6 +151,11 @@ impl Worker {
     /// Reads one byte of each touched page.
     pub fn read(&mut self) {
         assert_eq!(self.ask(Order::Read, 0), 0);
+    }
+
+    /// Reads one byte of each of the region's first pages, whatever is there.
+    pub fn peek(&mut self, bytes: u64) {
+        assert_eq!(self.ask(Order::Peek, bytes), 0);
     }
 
     /// Reads the first `bytes` of the disk, which become page cache of its cgroup.
@@ -290,6 +297,8 @@ fn serve(mut orders: UnixStream) {
             region.zero_pages()
         } else if order == Order::Resident as u64 {
             region.smaps("Rss:")
+        } else if order == Order::Peek as u64 {
+            region.peek(value as usize)
         } else if order == Order::Churn as u64 {
             region.churn(value)
         } else if order == Order::Threads as u64 {
@@ -407,6 +416,14 @@ impl Region {
                 });
             }
         });
+        0
+    }
+
+    fn peek(&self, bytes: usize) -> u64 {
+        for at in (0..bytes.min(self.len)).step_by(4096) {
+            // SAFETY: inside the mapping.
+            unsafe { std::ptr::read_volatile((self.start + at) as *const u8) };
+        }
         0
     }
 

@@ -17,6 +17,7 @@ const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf");
 fn defaults() -> String {
     let sizes = Sizes {
         orders: 0x3fc,
+        off: 0,
         page_shift: 12,
     };
     let tunables = resolve::defaults(&sizes).expect("the table");

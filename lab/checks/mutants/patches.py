@@ -71,7 +71,7 @@ RULES: dict[str, str] = {
     "unmissed": "what reclaim takes and nobody wants back narrows nothing, unless a neighbour or the machine is short",
     "advised-leaves-the-reserve": "advised memory takes what a limit leaves, beside a reserve for all else",
     "pud-fits-to-its-end": "1 GiB is given where the last 2 MiB of it would be",
-    "pud-at-faults-alone": "for other reasons than faults 1 GiB is never a question",
+    "pud-takes-itself-alone": "a fault without room for 1 GiB keeps all smaller sizes",
     "sizes-counted-apart": "each size is counted in its own place",
     "wanted-has-to-fit": "advised memory gets what fits, and no more",
     "sparse-by-growth": "a process is sparse by what it grows by, and one that has shown nothing ends nothing",
@@ -109,7 +109,7 @@ PUD_RULES: dict[str, str] = {
 """Those of the series pud."""
 
 BOTH_RULES: dict[str, str] = {
-    "asked-about-1g": "a fault that may have 1 GiB asks, before it looks for it",
+    "asked-about-1g": "a fault that may have 1 GiB asks, before it looks for it, and nobody else does",
     "settings-first": "where settings do not have 1 GiB looked for nobody is asked",
 }
 """Those of what it takes where both series are."""

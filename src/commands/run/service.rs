@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The policy at work: what a turn of the loop does.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::time::Instant;
 
@@ -14,8 +14,10 @@ use crate::commands::exporter::Counters;
 use crate::commands::reload::Verdict;
 use crate::errors::{Error, Result};
 use crate::kernel::clock::now_ms;
-use crate::kernel::thp::{Change, Thp, Watched};
+use crate::kernel::thp::{self, Change, Thp, Watched};
 use crate::model::abi;
+use crate::model::orders::Sizes;
+use crate::model::reason::Reason;
 use crate::output::log::Line;
 use crate::output::openmetrics::InForce;
 use crate::output::why::Level;
@@ -40,6 +42,8 @@ pub struct Service<'a> {
     met: RefCell<Vec<u64>>,
     /// What the host allows.
     settings: RefCell<Watched>,
+    /// The sizes that it lets somebody have.
+    sizes: Cell<Sizes>,
     /// Where it is attached, in words.
     attachment: String,
 }
@@ -59,6 +63,7 @@ impl<'a> Service<'a> {
             counters,
             met: RefCell::default(),
             settings: RefCell::new(settings),
+            sizes: Cell::new(daemon.sizes),
             attachment,
         }
     }
@@ -73,6 +78,7 @@ impl<'a> Service<'a> {
 
     /// The administrator's settings bind; what was changed is said.
     pub(super) fn look_at_settings(&self) -> Result<()> {
+        self.sizes.set(thp::sizes_as_of_now(&self.sizes.get()));
         let changes = self.settings.borrow_mut().changes();
         if changes.is_empty() {
             return Ok(());
@@ -100,19 +106,23 @@ impl<'a> Service<'a> {
             return Ok(());
         };
         self.counters.decision(event.suppressed);
+        let sizes = self.sizes.get();
+        // 1 GiB was switched off: that is no decision, and the settings say so.
+        let is = |reason: Reason| event.now.decided[reason as usize].orders;
+        if !Reason::ALL
+            .iter()
+            .any(|reason| sizes.differ(event.from[*reason as usize], is(*reason)))
+        {
+            return Ok(());
+        }
         let values = match &self.daemon.assigner {
             Some(assigner) => *assigner.borrow().profiles().of(event.now.profile),
             None => *self.daemon.profiles.of(event.now.profile),
         };
         let name = self.daemon.names.of_id(event.cgroup_id);
         let level = Level::of(&event.now, &self.daemon.names);
-        self.lines.print(&Line::decision(
-            &event,
-            name,
-            level,
-            &values,
-            &self.daemon.sizes,
-        ))
+        self.lines
+            .print(&Line::decision(&event, name, level, &values, &sizes))
     }
 
     /// Those that were met may have an override.
