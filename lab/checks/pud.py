@@ -37,6 +37,18 @@ SLOW = (
 for ever ends the guest rather than its time."""
 
 
+_THP = "/sys/kernel/mm/transparent_hugepage"
+_PLAIN = f"""\
+echo 1..1
+[ -d {_THP}/hugepages-2048kB ] && [ ! -e {_THP}/hugepages-1048576kB ] || {{
+    ls {_THP}
+    printf 'not '
+}}
+echo ok 1 - no_directory_without_pdpe1gb
+"""
+"""A processor that cannot map 1 GiB: nobody is offered the size."""
+
+
 def build_program(kernel: Kernel, name: str = PROGRAM) -> Path:
     """Builds a program of the selftest from the patched source, with more time for each test on a kernel for debugging;
     the others of its directory are left alone."""
@@ -75,6 +87,15 @@ def run(kernel: Kernel, tests: Sequence[str] = ()) -> Suite:
     return guest.judge("pud", outcome, tap.parse)
 
 
+def plain(kernel: Kernel) -> Suite:
+    """The same for a processor without the size."""
+    mode, _ = accel.of_image(kernel.image)
+    argv = ["/bin/sh", "-c", _PLAIN]
+    append = f"{SLOW} clearcpuid=pdpe1gb"
+    outcome = vm.run(vm.Job(kernel=kernel.image, argv=argv, mode=mode, append=append, name="test-pud-plain"))
+    return guest.judge("plain", outcome, tap.parse)
+
+
 def _show(name: str, suite: Suite) -> int:
     for test in suite.tests:
         detail = f"\n{test.detail}" if test.detail else ""
@@ -87,7 +108,13 @@ def _show(name: str, suite: Suite) -> int:
 def main(tests: Sequence[str] = (), debug: bool = False) -> int:
     """Builds, runs and shows; 1 if a test failed, or if all were skipped. `debug`: on the kernel for debugging."""
     setup.ensure(setup.Need.KERNEL | setup.Need.PROGRAM | setup.Need.VM)
-    return _show("test-pud", run(build.ensure(variant=build.PUD_DEBUG if debug else build.PUD), tests))
+    kernel = build.ensure(variant=build.PUD_DEBUG if debug else build.PUD)
+    suite = run(kernel, tests)
+    if not tests:
+        without = plain(kernel)
+        suite.tests += without.tests
+        suite.logs += without.logs
+    return _show("test-pud", suite)
 
 
 def policy(tests: Sequence[str] = ()) -> int:

@@ -100,6 +100,7 @@ PUD_RULES: dict[str, str] = {
     "folio-split-unlocked": "no folio is split where its anon_vma is locked",
     "never-swapped-whole": "no folio of 1 GiB is put into the swap cache",
     "copied-on-write": "a page that somebody else has, too, is not written",
+    "sharers-have-an-end": "a folio has so many sharers at most that splitting all their leaves overflows no count",
     "tables-or-pages": "where the tables that a child needs for a leaf cannot be had, it gets pages",
     "asked-again": "a fault that found no memory is the last one to look for it for a while",
     "hints-pass-by": "NUMA balancing does not split what it cannot move",
