@@ -274,7 +274,7 @@ mod tests {
         for part in ["mthp_tunables.rules 44\n", "mthp_cgroup.stall 0\n"] {
             assert!(layout.contains(part), "{layout}");
         }
-        let written = (22, 7_083_990_111_866_584_953);
+        let written = (22, 0x624f_6379_622f_ff79);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,
