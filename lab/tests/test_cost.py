@@ -110,8 +110,8 @@ class Gates(unittest.TestCase):
     def test_calls(self) -> None:
         self.assertEqual(self.failing(figures()), [])
         self.assertEqual(len(self.failing(figures(default=7236))), 1)
-        self.assertEqual(len(self.failing(figures(default=7255))), 1)
-        self.assertEqual(len(self.failing(figures(default=7256))), 2)
+        self.assertEqual(len(self.failing(figures(default=7270))), 1)
+        self.assertEqual(len(self.failing(figures(default=7271))), 2)
         self.assertEqual(len(self.failing(figures(empty=7051))), 1)
         self.assertEqual(len(self.failing(figures(calls=101))), 1)
         self.assertEqual(self.failing(figures(vain=1)), ["calls per fault of 4 KiB that no folio fits, depth 4"])
