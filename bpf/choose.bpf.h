@@ -81,13 +81,10 @@ static __always_inline void mthp_count(struct mthp_cgroup *state, __u32 reason, 
 		mthp_add(&state->narrowed[reason][rule], 1);
 }
 
-/* No PMD has this order or more: with base pages of 64 KiB its order is 13.  A PUD's is twice that. */
-#define MTHP_BEYOND_PMD	16
-
-/* Does a page fault ask for a PUD?  A constant is compared first: most ask for less. */
+/* Does a page fault ask for a PUD?  Where the kernel has none the verifier knows that it does not. */
 static __always_inline int mthp_asks_for_pud(unsigned long orders)
 {
-	return unlikely(orders >> MTHP_BEYOND_PMD) && (orders & mthp_load()->pud_pages);
+	return (orders & mthp_load()->pud_pages) != 0;
 }
 
 /*
