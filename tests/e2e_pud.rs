@@ -426,15 +426,7 @@ fn that_all_fits_is_no_excuse() {
     assert_eq!(worker.huge(), 2 * MIB, "{line}");
     drop(ext);
     // Without that excuse 2 MiB are refused there as well.
-    let blind = [
-        "--policy",
-        "headroom",
-        "--count-nodes",
-        "0",
-        "--set",
-        "count-machine=0",
-    ];
-    let _ext = Ext::run(&group, &blind);
+    let _ext = Ext::run(&group, &NO_SCAN);
     assert_eq!(touch(&mut worker), REFUSED);
     assert_eq!(worker.huge(), 0);
 }

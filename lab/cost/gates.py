@@ -135,6 +135,10 @@ def limits(patched: Figures) -> list[Gate]:
     return [gate("default policy, a limit at each of 4 levels: instructions per call", cost, LIMITED_CALL)]
 
 
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
 def scale(patched: Figures) -> list[Gate]:
     """Attaching does not depend on the number of cgroups, and mkdir not on a policy."""
     few, many = plan.CGROUPS[0], plan.CGROUPS[-1]
@@ -143,30 +147,23 @@ def scale(patched: Figures) -> list[Gate]:
         found = patched.scale.get((cgroups, what))
         return found.p50 if found else None
 
-    def ratio(above: float | None, below: float | None) -> float | None:
-        return above / below if above is not None and below else None
-
     gates = [
-        gate(f"{what}, {many:,} cgroups / {few}", ratio(median(many, what), median(few, what)), SCALE_RATIO)
+        gate(f"{what}, {many:,} cgroups / {few}", _ratio(median(many, what), median(few, what)), SCALE_RATIO)
         for what in ("attach", "detach")
     ]
     gates += [
         gate(
             f"{what} / {MKDIR_ALONE}, {many:,} cgroups",
-            ratio(median(many, what), median(many, MKDIR_ALONE)),
+            _ratio(median(many, what), median(many, MKDIR_ALONE)),
             MKDIR_RATIO,
         )
         for what in MKDIRS
     ]
     # An instruction is a nanosecond there.
     scanned = patched.scale.get((many, SCAN))
-    share = ratio(scanned.most if scanned else None, 1e9)
+    share = _ratio(scanned.most if scanned else None, 1e9)
     gates.append(gate(f"{SCAN}, {many:,} cgroups: largest share of a processor", share, SCAN_SHARE))
     return gates
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return above / below if above is not None and below else None
 
 
 def idle_reclaims(patched: Figures, stock: Figures) -> list[Gate]:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from lab.bench.scenarios import redis, store, zipf
 from lab.bench.spec import Case, Machine, Scale
 
-LIMITS_MIB = (384, 1536)
+_LIMITS_MIB = (384, 1536)
 """4 and 16 times that of `redis/set-high`, with as much of everything else."""
 _LARGEST_MIB = 4096
 _MACHINE = Machine(12288, 6144)
 """Of the largest: what is in swap there compresses, or is as much as the limit at most."""
 
 
-def size(limit_mib: int, machine: Machine | None = None) -> store.Size:
+def _size(limit_mib: int, machine: Machine | None = None) -> store.Size:
     """`redis/set-high` with another limit: data, machine and deadline in proportion."""
     plain = store.SIZES[Scale.CI]
     times = limit_mib / plain.limit_mib
@@ -34,8 +34,8 @@ def cases(scale: Scale) -> list[Case]:
     sizes."""
     if scale is not Scale.CI:
         return []
-    way = [_of(redis.case(size(limit), "set", "SET", "high"), limit, "high") for limit in LIMITS_MIB]
-    largest = size(_LARGEST_MIB, _MACHINE)
+    way = [_of(redis.case(_size(limit), "set", "SET", "high"), limit, "high") for limit in _LIMITS_MIB]
+    largest = _size(_LARGEST_MIB, _MACHINE)
     jobs = {
         "high": redis.case(largest, "set", "SET", "high"),
         "max": redis.case(largest, "set", "SET", "max"),
