@@ -13,12 +13,13 @@ from lab.results import gate
 
 def run(kernel: Kernel) -> Suite:
     """The empty program and the default policy at depth 4, at page faults and at reclaim."""
-    suite = Suite("hook cost", logs=[BUILD / "vm" / name / "console.log" for name in ("hook-smoke", "hook-reclaims")])
+    guests = ("hook-smoke", *(f"hook-reclaims-{kib}" for kib in plan.SIZES_KIB))
+    suite = Suite("hook cost", logs=[BUILD / "vm" / name / "console.log" for name in guests])
     begin = time.monotonic()
     try:
         figures = measure.run(kernel, plan.smoke(), "hook-smoke")
         found = disasm.references(kernel.vmlinux)
-        reclaim = measure.run(kernel, plan.reclaims(patched=True), "hook-reclaims")
+        reclaim = measure.reclaimed(kernel, "hook-reclaims")
         for one in [
             *gates.calls(figures),
             *gates.reclaims(reclaim),

@@ -34,8 +34,10 @@ UNASKED = "<= 5"
 PLACES = ">= 6"
 """Two where a page fault picks a size, one each where it takes a huge page, writes to a huge zero page or swaps in, and
 one of khugepaged. A compiler that copies code makes more."""
-RECLAIM_RATIO = "<= 1.01"
-"""Of a pass of reclaim, patched and unpatched, while nothing is attached; equal runs differ by a thousandth."""
+RECLAIM_RATIO = "<= 1.006"
+"""Of a pass of reclaim, patched and unpatched, while nothing is attached: 1.001 to 1.003 when the bound was set; equal
+runs differ by one to two thousandths. 21 instructions more for each folio, which there once were, make 1.008 of base
+pages."""
 RECLAIM_BASE_RATIO = "<= 1.03"
 """Of a pass over base pages, about which nobody is asked, with a policy and without: 1.018 when the bound was set."""
 RECLAIM_EMPTY, RECLAIM_DEFAULT = "<= 400", "<= 1000"

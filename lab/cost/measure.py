@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from lab import programs, vm
-from lab.cost.figures import Figures, collect
-from lab.cost.plan import Plan
+from lab.cost.figures import Figures, collect, merge
+from lab.cost.plan import SIZES_KIB, Plan, reclaims
 from lab.kernel.build import Kernel
 from lab.vm import Mode
 
@@ -32,6 +32,11 @@ def job(image: Path, plan: Plan, name: str) -> vm.Job:
 def run(kernel: Kernel, plan: Plan, name: str) -> Figures:
     """Measures `plan` in a guest of its own. Raises LabError if the guest did not end well."""
     return of(job(kernel.image, plan, name))
+
+
+def reclaimed(kernel: Kernel, name: str, patched: bool = True) -> Figures:
+    """What reclaim takes, for each size in a guest of its own."""
+    return merge([run(kernel, reclaims(patched, kib), f"{name}-{kib}") for kib in SIZES_KIB])
 
 
 def of(guest: vm.Job) -> Figures:

@@ -166,12 +166,13 @@ def unpatched() -> Plan:
     return Plan((replace(NONE, places=tuple(PLAIN.values())),), patched=False)
 
 
-def reclaims(patched: bool) -> Plan:
+def reclaims(patched: bool, kib: int) -> Plan:
     """What reclaim takes to look at memory in use, in a guest of its own, with swap. No process holds memory beside it:
-    it would be reclaimed, too."""
+    it would be reclaimed, too. Two kernels are compared by the same plan, as what else a guest has at hand moves its
+    page allocator, and that by a percent."""
     place = Place("reclaim", 4, ballast_mib=0)
     arms = (NONE, EMPTY, COUNT, KEEPS) if patched else (NONE,)
-    return Plan(tuple(replace(arm, places=(place,)) for arm in arms), patched=patched, reclaims=True)
+    return Plan(tuple(replace(arm, places=(place,), sizes_kib=(kib,)) for arm in arms), patched=patched, reclaims=True)
 
 
 def lives(patched: bool) -> Plan:

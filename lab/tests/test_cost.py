@@ -161,7 +161,7 @@ class Gates(unittest.TestCase):
         self.assertEqual(len(missed(of(True, calls=11), of(False))), 4)
         # Fewer questions, and each took more.
         self.assertEqual(len(missed(of(True, calls=9), of(False))), 6)
-        self.assertIn("10,000", text.reclaims(merge([figures(), of(True, 10)]), of(False)))
+        self.assertIn("10,000", text.reclaims(merge([figures(), of(True, 10)]), of(True), of(False)))
         for odd in ({"scanned": 9}, {"swapped": 0}, {"split": 1}):
             record = {
                 "type": "reclaim",
