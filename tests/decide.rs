@@ -59,6 +59,7 @@ tests! {
     calm_and_large_gets_everything,
     pressure_means_base_pages_for_all_but_collapse,
     what_is_not_missed_may_be_large,
+    what_is_wanted_is_not_lifted,
     a_machine_without_room_lifts_nothing,
     to_be_lifted_never_takes_away,
     small_means_base_pages_where_zeroes_may_fill_up,
