@@ -126,15 +126,15 @@ static __always_inline int mthp_is_scarce(const struct page_counter *counter, co
 }
 
 /*
- * Of the levels from @cgrp's up, the highest whose limit is reached, or the highest with a limit where
- * none is: all below it may miss what goes.  0: none has a limit, or something is scarce at one of them.
+ * Of the levels from @cgrp's up, the highest whose limit is reached: all below it may miss what goes.
+ * MTHP_NONE_REACHED: it is somebody else who takes.  0: something is scarce at one of them.
  */
 __noinline __u32 mthp_reached(struct cgroup *cgrp __arg_trusted, const struct mthp_tunables *t __arg_nonnull)
 {
-	__u32 limited = 0, reached = 0, scarce = cgrp->level > MTHP_MAX_DEPTH;
+	__u32 reached = MTHP_NONE_REACHED, scarce = cgrp->level > MTHP_MAX_DEPTH;
 	struct mthp_counters counters;
 	struct cgroup *at;
-	__s64 limit, used;
+	__s64 limit;
 	int n, level;
 
 	bpf_for(n, 0, MTHP_MAX_DEPTH) {
@@ -144,21 +144,18 @@ __noinline __u32 mthp_reached(struct cgroup *cgrp __arg_trusted, const struct mt
 		at = bpf_cgroup_ancestor(cgrp, level);
 		if (!at)
 			break;
+		bpf_rcu_read_lock();
 		mthp_counters(&counters, at);
 		if (counters.own) {
 			scarce |= mthp_is_scarce(counters.own, t);
 			limit = mthp_min(counters.own->high, counters.own->max);
-			used = counters.own->usage.counter;
-			if (limit < (__s64)mthp_unlimited(t))
-				limited = level;
-			if (used + (__s64)mthp_much(t) > limit)
+			if (counters.own->usage.counter + (__s64)mthp_much(t) > limit)
 				reached = level;
 		}
+		bpf_rcu_read_unlock();
 		bpf_cgroup_release(at);
 	}
-	if (scarce)
-		return 0;
-	return reached ?: limited;
+	return scarce ? 0 : reached;
 }
 
 /*
@@ -206,6 +203,7 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 		taken.reached = mthp_reached(cgrp, t);
 	if (taken.reached) {
 		taken.level = mthp_looks_at(&state->taken, taken.reached);
+		/* There is none of MTHP_NONE_REACHED. */
 		above = bpf_cgroup_ancestor(cgrp, taken.level);
 	}
 	if (above) {

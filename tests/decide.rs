@@ -149,11 +149,17 @@ tests! {
     a_late_sample_begins_anew,
     a_higher_limit_begins_anew,
     limits_that_take_turns_are_one,
+    a_limit_that_is_reached_within_a_window_only_is_looked_at,
     a_lower_limit_is_enough_after_a_window,
+    of_lower_limits_the_highest_is_looked_at,
+    a_new_level_is_read_before_a_window_counts,
+    a_late_sample_keeps_the_level,
+    without_a_limit_that_is_reached_nothing_counts,
     totals_of_others_may_go_back_a_little,
     totals_that_go_back_begin_anew,
     much_is_by_the_largest_folio,
     no_course_is_shorter_than_two_windows,
+    every_course_is_as_one_who_knows_all_levels_says,
 }
 
 tests! {
