@@ -14,11 +14,14 @@
 /* Of so many pages that go one comes back, and they are missed.  Of a working set that moves it is half. */
 #define MTHP_MISSED_SHARE	16u
 
-/* Of a number of pages that is much, this part is missed if it comes back in a window: 2 MiB of 8 ... */
+/* Of a number of pages that is much, this part is missed if it comes back in a second: 2 MiB of 8 ... */
 #define MTHP_MISSED_PART	4u
 
 /* ... and of others, who have no part in what goes, this one: half a MiB. */
 #define MTHP_MISSED_OTHERS	16u
+
+/* A window, where that is shorter, has a part of these. */
+#define MTHP_MISSED_NS	1000000000ULL
 
 /*
  * A window that began so long ago says nothing about now: nobody looked, as the
@@ -63,6 +66,12 @@ static __always_inline __u64 mthp_much(const struct mthp_tunables *t)
 	return MTHP_RESERVE * mthp_common(t)->largest_pages;
 }
 
+/* What comes back in a window is missed from this @part of much on. */
+static __always_inline __u64 mthp_heard(__u32 part, const struct mthp_tunables *t)
+{
+	return mthp_much(t) / part * mthp_min(t->window_ns, MTHP_MISSED_NS) / MTHP_MISSED_NS;
+}
+
 /*
  * Is it missed, of which @in pages came back, and @others of what is not in this cgroup?  As a number:
  * a process that waits for each of its pages brings back no more than the device reads, while another
@@ -70,7 +79,7 @@ static __always_inline __u64 mthp_much(const struct mthp_tunables *t)
  */
 static __always_inline int mthp_missed(__u64 in, __u64 others, const struct mthp_tunables *t)
 {
-	return in >= mthp_much(t) / MTHP_MISSED_PART || others >= mthp_much(t) / MTHP_MISSED_OTHERS;
+	return in >= mthp_heard(MTHP_MISSED_PART, t) || others >= mthp_heard(MTHP_MISSED_OTHERS, t);
 }
 
 /*

@@ -143,6 +143,7 @@ tests! {
     a_part_that_comes_back_ends_it,
     a_number_that_comes_back_ends_it,
     what_others_get_back_ends_it,
+    a_part_of_a_second_has_a_part_of_these,
     of_its_own_limit_there_are_no_others,
     that_nothing_is_missed_takes_whole_windows,
     what_is_missed_ends_it_within_one,

@@ -113,6 +113,33 @@ static void what_others_get_back_ends_it(void)
 	CHECK(!s.unmissed, "half a MiB");
 }
 
+/* Whoever waits for each of its pages gets as many in a second, however many windows that is. */
+static void a_part_of_a_second_has_a_part_of_these(void)
+{
+	static const struct {
+		__u64 window;
+		__u64 in, others;
+	} cases[] = {
+		{ SEC / 10, 51, 12 }, { SEC / 4, 128, 32 }, { SEC, 512, 128 }, { 10 * SEC, 512, 128 },
+	};
+
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		for (__u32 less = 0; less < 2; less++) {
+			struct mthp_tunables t = defaults();
+			struct mthp_taken s, other;
+			struct mthp_taken_now took;
+
+			t.window_ns = cases[i].window;
+			s = other = begun(&t);
+			took = after(&s, t.window_ns, 100 * MUCH, cases[i].in - less, 0);
+			mthp_taken_step(&s, &took, &t);
+			CHECK(s.unmissed == less, "%u, %u", i, s.unmissed);
+			took = after(&other, t.window_ns, 100 * MUCH, 0, cases[i].others - less);
+			mthp_taken_step(&other, &took, &t);
+			CHECK(other.unmissed == less, "others: %u, %u", i, other.unmissed);
+		}
+}
+
 /* Its limit is its own: nobody else is below it. */
 static void of_its_own_limit_there_are_no_others(void)
 {
@@ -514,6 +541,7 @@ static const struct test tests[] = {
 	TEST(a_part_that_comes_back_ends_it),
 	TEST(a_number_that_comes_back_ends_it),
 	TEST(what_others_get_back_ends_it),
+	TEST(a_part_of_a_second_has_a_part_of_these),
 	TEST(of_its_own_limit_there_are_no_others),
 	TEST(that_nothing_is_missed_takes_whole_windows),
 	TEST(what_is_missed_ends_it_within_one),
