@@ -168,7 +168,7 @@ struct mthp_record {
 	__u32 memory_known;
 	__u32 pressure;		/* the verdict */
 	__u32 seen;		/* 1: it has been judged by its own stall */
-	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed */
+	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed, and the machine has room */
 	__u32 pad;
 };
 
@@ -282,7 +282,7 @@ struct mthp_cgroup {
 	__u32 announced;	/* 1: user space knows of it */
 	__u32 woken;		/* the turn in whose list it is: that of the next scan, or it is at rest */
 	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed */
-	__u32 lifted;		/* 1: and the machine had room when last sampled */
+	__u32 lifted;		/* 1: and the machine had room: as of a scan, until a sample finds that it has none */
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
 	__u64 changed_ns[MTHP_NR_REASONS];	/* when it last became another; 0: it never did */

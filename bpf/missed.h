@@ -29,9 +29,10 @@
  */
 #define MTHP_MISSED_AGE	4u
 
-static __always_inline int mthp_is_old(__u64 elapsed, const struct mthp_tunables *t)
+/* Signed: another CPU may have begun a window since the clock was read. */
+static __always_inline int mthp_is_old(__s64 elapsed, const struct mthp_tunables *t)
 {
-	return elapsed / MTHP_MISSED_AGE >= t->window_ns;
+	return elapsed > 0 && (__u64)elapsed / MTHP_MISSED_AGE >= t->window_ns;
 }
 
 /* No limit is reached: a level beyond all. */

@@ -181,6 +181,23 @@ static __always_inline int mthp_read_taken(struct cgroup *cgrp, int flush, __u64
 }
 
 /*
+ * Does that lift its rules?  Not where the machine is short.  Nor where its nodes are, whatever the
+ * profile counts: a full node stalls those alone who are bound to it.
+ */
+static __always_inline __u32 mthp_scan_lifts(struct cgroup *cgrp, __u32 unmissed, __u64 machine_bytes,
+					     const struct mthp_tunables *t)
+{
+	struct mthp_machine nodes = {};
+
+	if (!mthp_lifts(unmissed, machine_bytes, t))
+		return 0;
+	if (!mthp_counts_machine(t))
+		return 1;
+	mthp_read_machine(&nodes, cgrp, 1);
+	return mthp_lifts(1, mthp_machine_room(&nodes, 0, t), t);
+}
+
+/*
  * Is what reclaim takes of it missed?  That is asked below a limit alone, of a profile with both rules
  * that it lifts, and where large folios may fill a limit: there too much can be taken back.  A neighbour
  * below the same limit may be the one that misses it, so all of that limit is looked at.  Whatever
@@ -199,7 +216,8 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 	if (!state->populated)
 		return 0;
 	if (!mthp_never_fits(t->limit_share, t) && mthp_has(t, MTHP_RULE(PRESSURE)) && mthp_has(t, MTHP_RULE(ROOM)) &&
-	    !state->unlimited && !mthp_swap_short && bpf_ksym_exists(bpf_mem_cgroup_vm_events))
+	    !state->unlimited && !mthp_swap_short && bpf_ksym_exists(bpf_mem_cgroup_vm_events) &&
+	    bpf_ksym_exists(bpf_cgroup_spare_pages))
 		taken.reached = mthp_reached(cgrp, t);
 	if (taken.reached) {
 		taken.level = mthp_looks_at(&state->taken, taken.reached);
@@ -222,7 +240,7 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 	unmissed = state->taken.unmissed >= MTHP_UNMISSED_WINDOWS;
 	/* Once, as requests read them. */
 	state->unmissed = unmissed;
-	state->lifted = mthp_lifts(unmissed, state->machine_bytes, t);
+	state->lifted = mthp_scan_lifts(cgrp, unmissed, state->machine_bytes, t);
 	return 0;
 }
 

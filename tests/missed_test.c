@@ -207,6 +207,9 @@ static void a_late_sample_begins_anew(void)
 	took = after(&s, 4 * SEC, MUCH, 0, 0);
 	mthp_taken_step(&s, &took, &t);
 	CHECK(!s.unmissed && s.anchor_ns == took.now, "too late");
+	/* As requests ask, while another CPU begins a window. */
+	CHECK(mthp_is_old(4 * SEC, &t) && !mthp_is_old(4 * SEC - 1, &t), "at the very nanosecond");
+	CHECK(!mthp_is_old(0, &t) && !mthp_is_old(-1, &t), "it begins after the clock was read");
 }
 
 /* One more sample, @part of a window after the anchor, with the limit of @reached reached. */
