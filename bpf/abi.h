@@ -168,7 +168,7 @@ struct mthp_record {
 	__u32 memory_known;
 	__u32 pressure;		/* the verdict */
 	__u32 seen;		/* 1: it has been judged by its own stall */
-	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed */
+	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed, and the machine has room */
 	__u32 pad;
 };
 
@@ -252,9 +252,9 @@ struct mthp_taken {
 	__u64 anchor_ns;	/* when the running window began; 0: none has */
 	__u64 went;		/* pages that had been swapped out by then ... */
 	__u64 came;		/* ... and those that had come back, page cache included */
-	__u64 others;		/* ... and those of who else is below the limit that is looked at */
+	__u64 others;		/* ... and those of who else is below the limit that is looked at; MTHP_UNREAD */
 	__u32 level;		/* of the cgroup that has this limit; 0: the next sample chooses one */
-	__u32 reached;		/* the highest that was reached since then: level, or one below */
+	__u32 reached;		/* the highest that was reached since then: level, or one below; MTHP_NONE_REACHED */
 	__u32 unmissed;		/* windows in a row in which much went, and next to nothing came back */
 	__u32 pad;
 };
@@ -282,7 +282,7 @@ struct mthp_cgroup {
 	__u32 announced;	/* 1: user space knows of it */
 	__u32 woken;		/* the turn in whose list it is: that of the next scan, or it is at rest */
 	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed */
-	__u32 lifted;		/* 1: and the machine had room when last sampled */
+	__u32 lifted;		/* 1: and the machine had room: as of a scan, until a sample finds that it has none */
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
 	__u64 changed_ns[MTHP_NR_REASONS];	/* when it last became another; 0: it never did */

@@ -308,10 +308,10 @@ static __always_inline __u32 mthp_lifts(__u32 unmissed, __u64 machine_bytes, con
 }
 
 /*
- * Are pressure and room lifted of this request by that?  Of a fault alone, and not for a PUD, whose
- * facts have it as 0: reclaim takes too little for one.  What comes back from swap does so by pages,
- * as somebody misses it; and of a folio that reclaim finds in use the other parts are split off.
- * 1 or 0.
+ * Are pressure and room lifted of this request by that, if it is not wanted?  Of a fault alone, and not
+ * for a PUD, whose facts have it as 0: reclaim takes too little for one.  What comes back from swap does
+ * so by pages, as somebody misses it; and of a folio that reclaim finds in use the other parts are split
+ * off.  Of what is wanted nobody sees if it is filled, see mthp_sparse().  1 or 0.
  */
 static __always_inline __u64 mthp_lifted(const struct mthp_facts *f)
 {
@@ -322,7 +322,15 @@ static __always_inline __u64 mthp_lifted(const struct mthp_facts *f)
 static __always_inline int mthp_pressed(const struct mthp_facts *f,
 					const struct mthp_tunables *t)
 {
-	return (f->pressure & ~mthp_lifted(f)) && mthp_has(t, MTHP_RULE(PRESSURE));
+	__u64 lifted;
+
+	if (!f->pressure || !mthp_has(t, MTHP_RULE(PRESSURE)))
+		return 0;
+	lifted = mthp_lifted(f) & ~(__u64)mthp_wanted(f, t);
+#ifdef __bpf__
+	asm volatile("" : "+r"(lifted));	/* one branch, and not one for each of its parts */
+#endif
+	return !lifted;
 }
 
 /* Bits of the orders up to @order, which is below 63. */
@@ -591,15 +599,16 @@ static __always_inline __u64 mthp_room_orders(const struct mthp_facts *f, const 
 {
 	__s64 room = f->room_bytes >> mthp_common(t)->page_shift;
 	__s64 pages = mthp_fitting_pages(room, mthp_factor(f, t)), reserve;
-	__u64 fits;
+	__u64 fits, lifted = mthp_lifted(f);
 
 	if (mthp_wanted(f, t)) {
 		reserve = MTHP_RESERVE * mthp_common(t)->largest_pages * (f->reason != BPF_MTHP_RECLAIM);
 		pages = -mthp_min(-pages, reserve - room);
+		lifted = 0;
 	}
 	fits = mthp_fill_down(pages);
 	/* Room for the largest that exists is room for all: those above are words. */
-	return fits | -(fits & mthp_common(t)->largest_pages) | -mthp_lifted(f);
+	return fits | -(fits & mthp_common(t)->largest_pages) | -lifted;
 }
 
 /* The rule that leaves no order at all, if one does. */

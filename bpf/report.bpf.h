@@ -103,7 +103,7 @@ static __always_inline void mthp_describe_facts(struct mthp_record *r, const str
 	r->memory_known = f->memory_known && mthp_has(t, MTHP_RULE(SMALL));
 	r->profile = t->id;
 	r->pressure = f->pressure;
-	r->unmissed = state ? mthp_unmissed_now(state, t) : 0;
+	r->unmissed = f->lifted;
 	r->pad = 0;
 	r->room_bytes = f->room_bytes;
 	r->stall_ns = state ? state->stall.stall_ns : 0;

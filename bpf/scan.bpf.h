@@ -126,15 +126,15 @@ static __always_inline int mthp_is_scarce(const struct page_counter *counter, co
 }
 
 /*
- * Of the levels from @cgrp's up, the highest whose limit is reached, or the highest with a limit where
- * none is: all below it may miss what goes.  0: none has a limit, or something is scarce at one of them.
+ * Of the levels from @cgrp's up, the highest whose limit is reached: all below it may miss what goes.
+ * MTHP_NONE_REACHED: it is somebody else who takes.  0: something is scarce at one of them.
  */
 __noinline __u32 mthp_reached(struct cgroup *cgrp __arg_trusted, const struct mthp_tunables *t __arg_nonnull)
 {
-	__u32 limited = 0, reached = 0, scarce = cgrp->level > MTHP_MAX_DEPTH;
+	__u32 reached = MTHP_NONE_REACHED, scarce = cgrp->level > MTHP_MAX_DEPTH;
 	struct mthp_counters counters;
 	struct cgroup *at;
-	__s64 limit, used;
+	__s64 limit;
 	int n, level;
 
 	bpf_for(n, 0, MTHP_MAX_DEPTH) {
@@ -144,21 +144,18 @@ __noinline __u32 mthp_reached(struct cgroup *cgrp __arg_trusted, const struct mt
 		at = bpf_cgroup_ancestor(cgrp, level);
 		if (!at)
 			break;
+		bpf_rcu_read_lock();
 		mthp_counters(&counters, at);
 		if (counters.own) {
 			scarce |= mthp_is_scarce(counters.own, t);
 			limit = mthp_min(counters.own->high, counters.own->max);
-			used = counters.own->usage.counter;
-			if (limit < (__s64)mthp_unlimited(t))
-				limited = level;
-			if (used + (__s64)mthp_much(t) > limit)
+			if (counters.own->usage.counter + (__s64)mthp_much(t) > limit)
 				reached = level;
 		}
+		bpf_rcu_read_unlock();
 		bpf_cgroup_release(at);
 	}
-	if (scarce)
-		return 0;
-	return reached ?: limited;
+	return scarce ? 0 : reached;
 }
 
 /*
@@ -184,6 +181,23 @@ static __always_inline int mthp_read_taken(struct cgroup *cgrp, int flush, __u64
 }
 
 /*
+ * Does that lift its rules?  Not where the machine is short.  Nor where its nodes are, whatever the
+ * profile counts: a full node stalls those alone who are bound to it.
+ */
+static __always_inline __u32 mthp_scan_lifts(struct cgroup *cgrp, __u32 unmissed, __u64 machine_bytes,
+					     const struct mthp_tunables *t)
+{
+	struct mthp_machine nodes = {};
+
+	if (!mthp_lifts(unmissed, machine_bytes, t))
+		return 0;
+	if (!mthp_counts_machine(t))
+		return 1;
+	mthp_read_machine(&nodes, cgrp, 1);
+	return mthp_lifts(1, mthp_machine_room(&nodes, 0, t), t);
+}
+
+/*
  * Is what reclaim takes of it missed?  That is asked below a limit alone, of a profile with both rules
  * that it lifts, and where large folios may fill a limit: there too much can be taken back.  A neighbour
  * below the same limit may be the one that misses it, so all of that limit is looked at.  Whatever
@@ -202,10 +216,12 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 	if (!state->populated)
 		return 0;
 	if (!mthp_never_fits(t->limit_share, t) && mthp_has(t, MTHP_RULE(PRESSURE)) && mthp_has(t, MTHP_RULE(ROOM)) &&
-	    !state->unlimited && !mthp_swap_short && bpf_ksym_exists(bpf_mem_cgroup_vm_events))
+	    !state->unlimited && !mthp_swap_short && bpf_ksym_exists(bpf_mem_cgroup_vm_events) &&
+	    bpf_ksym_exists(bpf_cgroup_spare_pages))
 		taken.reached = mthp_reached(cgrp, t);
 	if (taken.reached) {
 		taken.level = mthp_looks_at(&state->taken, taken.reached);
+		/* There is none of MTHP_NONE_REACHED. */
 		above = bpf_cgroup_ancestor(cgrp, taken.level);
 	}
 	if (above) {
@@ -224,7 +240,7 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 	unmissed = state->taken.unmissed >= MTHP_UNMISSED_WINDOWS;
 	/* Once, as requests read them. */
 	state->unmissed = unmissed;
-	state->lifted = mthp_lifts(unmissed, state->machine_bytes, t);
+	state->lifted = mthp_scan_lifts(cgrp, unmissed, state->machine_bytes, t);
 	return 0;
 }
 

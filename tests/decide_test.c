@@ -131,6 +131,8 @@ static void advice_never_takes_away(void)
 		struct mthp_tunables t = nasty_tunables();
 		__u64 plain;
 
+		/* What is lifted is lifted of other memory alone. */
+		f.lifted = 0;
 		f.flags &= ~(__u64)BPF_MTHP_ADVISED;
 		plain = decide(&f, &t);
 		f.flags |= BPF_MTHP_ADVISED;
@@ -223,6 +225,29 @@ static void what_is_not_missed_may_be_large(void)
 			f.room_bytes = 0;
 			CHECK(decide(&f, &t) == expected[reason], "reason %u", reason);
 		}
+}
+
+/* Nobody sees if it is filled; unless the rules bind it, of which one does. */
+static void what_is_wanted_is_not_lifted(void)
+{
+	struct mthp_tunables t = defaults();
+
+	for (int bound = 0; bound < 2; bound++) {
+		struct mthp_facts f = calm(BPF_MTHP_FAULT);
+
+		t.bind = bound ? MTHP_BIND_ADVISED : 0;
+		f.flags = BPF_MTHP_ADVISED;
+		f.lifted = 1;
+		f.pressure = 1;
+		CHECK(decide(&f, &t) == (bound ? MTHP_ALL_ORDERS : 0), "pressure, %d", bound);
+		f.pressure = 0;
+		f.room_bytes = 8 * MIB - 1;
+		CHECK(decide(&f, &t) == (bound ? MTHP_ALL_ORDERS : 0), "the reserve, %d", bound);
+		f.room_bytes = 10 * MIB - 1;
+		CHECK(decide(&f, &t) == (bound ? MTHP_ALL_ORDERS : 0x1fe), "room, %d", bound);
+		f.sparse = 1;
+		CHECK(decide(&f, &t) == (bound ? 0 : 0x1fe), "gaps, %d", bound);
+	}
 }
 
 /* Others would pay: 2 MiB have to fit as often there as below a limit. */
@@ -788,6 +813,7 @@ static const struct test tests[] = {
 	TEST(calm_and_large_gets_everything),
 	TEST(pressure_means_base_pages_for_all_but_collapse),
 	TEST(what_is_not_missed_may_be_large),
+	TEST(what_is_wanted_is_not_lifted),
 	TEST(a_machine_without_room_lifts_nothing),
 	TEST(to_be_lifted_never_takes_away),
 	TEST(small_means_base_pages_where_zeroes_may_fill_up),

@@ -4,9 +4,11 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::ext::{Ext, SELDOM, status_of};
 use common::worker::{Worker, mostly_huge};
-use common::{Group, MIB, Setting, disk, free_on_node, read, world};
+use common::{Group, MIB, Setting, Swap, disk, eventually, free_on_node, read, world};
 
 #[test]
 #[ignore = "needs the lab's VM"]
@@ -60,4 +62,33 @@ fn a_cgroup_bound_to_a_full_node_has_a_full_machine() {
     let mut whole = Worker::new(&inner);
     whole.fill(64 * MIB);
     mostly_huge(&mut whole, 64 * MIB);
+}
+
+/// The same machine, by a policy that sees stall and leaves nodes to it: it is not lifted there.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn on_a_full_node_it_matters_what_reclaim_takes() {
+    world();
+    let _swap = Swap::on();
+    let (job, full) = (Group::new("job"), Group::new("full"));
+    job.set("cpuset.mems", "0");
+    job.set("memory.high", "40M");
+    full.set("cpuset.mems", "0");
+    let _ext = Ext::run(&job, &["--limit-share", "75", "--window", "3s"]);
+    let is_unmissed = || {
+        Worker::new(&job).fill(64 * MIB);
+        status_of(&job)["unmissed"] == true
+    };
+    let begin = Instant::now();
+    eventually("nobody misses it", is_unmissed);
+    let took = begin.elapsed();
+    let mut filler = Worker::new(&full);
+    filler.fill(free_on_node("0") - 96 * MIB);
+    eventually("the node is full", || !is_unmissed());
+    let since = Instant::now();
+    while since.elapsed() < 2 * took + Duration::from_secs(9) {
+        assert!(!is_unmissed(), "{:?}, {took:?}", since.elapsed());
+    }
+    drop(filler);
+    eventually("it is not any more", is_unmissed);
 }

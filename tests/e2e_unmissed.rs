@@ -155,6 +155,29 @@ fn what_a_neighbour_misses_is_missed() {
     assert!(becomes_unmissed(&writer), "it has ended");
 }
 
+/// Somebody takes, and not for its limit: those who pay are not below it.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_goes_below_a_limit_that_is_not_reached_is_missed() {
+    world();
+    let _swap = Swap::on();
+    let group = Group::new("bounded");
+    group.set("memory.high", "40M");
+    let _ext = Ext::run(&group, &WINDOW);
+    assert!(becomes_unmissed(&group));
+    group.set("memory.high", "512M");
+    let round = || {
+        let mut worker = Worker::new(&group);
+        worker.fill(64 * MIB);
+        assert_eq!(worker.advise(MADV_PAGEOUT), 0);
+    };
+    eventually("it ends", || {
+        round();
+        !unmissed(&group)
+    });
+    stays_missed(&group, round);
+}
+
 /// Swap space that ends is missed by those who have none; a small limit would be emptied for one folio.
 #[test]
 #[ignore = "needs the lab's VM"]

@@ -85,7 +85,8 @@ struct Policy {
 struct Decides {
     /// Something is kept of the cgroup; else it is judged like a new one.
     kept: bool,
-    /// Next to nothing comes back of much that reclaim takes below its limits.
+    /// Next to nothing comes back of much that reclaim takes below its limits, and the machine has
+    /// room: neither stall nor a limit narrows faults, but of advised memory.
     unmissed: bool,
     decisions: BTreeMap<&'static str, Decision>,
     /// Each rule that decides in words, with its numbers.
@@ -188,8 +189,8 @@ impl Decides {
         if self.unmissed {
             writeln!(
                 out,
-                "next to nothing comes back of what reclaim takes: while the machine has room, neither \
-                 stall nor a limit narrows fault"
+                "next to nothing comes back of what reclaim takes, and the machine has room: neither stall \
+                 nor a limit narrows fault, but of advised memory"
             )?;
         }
         for (reason, change) in self.reasons.iter().zip(&self.changes) {

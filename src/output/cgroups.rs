@@ -51,9 +51,12 @@ pub struct CgroupLine {
     pub failed: bool,
     /// It counts as stalled.
     pub pressure: bool,
-    /// Next to nothing comes back of much that reclaim takes below its limits: while the machine
-    /// has room, neither stall nor the limits narrow faults.
+    /// Next to nothing comes back of much that reclaim takes below its limits, and the machine has
+    /// room: by no policy do stall or the limits narrow faults, but of advised memory.
     pub unmissed: bool,
+    /// One of the policies says otherwise, or nobody knows what it says.
+    #[serde(skip)]
+    missed: bool,
     /// As of the last scan; none before the first, and where pressure is not tracked.
     pub stall_ms: Option<u64>,
     elapsed_ms: Option<u64>,
@@ -197,6 +200,7 @@ impl CgroupLine {
             failed: false,
             pressure: false,
             unmissed: false,
+            missed: false,
             stall_ms: None,
             elapsed_ms: None,
             memory_bytes: None,
@@ -227,6 +231,8 @@ impl CgroupLine {
             Some(why) => format!("{policy}: {why}"),
             None => policy.to_owned(),
         });
+        self.missed = true;
+        self.unmissed = false;
         self.name(sizes);
     }
 
@@ -270,7 +276,8 @@ impl CgroupLine {
             }
         }
         self.pressure |= now.pressure != 0;
-        self.unmissed |= now.unmissed != 0;
+        self.missed |= now.unmissed == 0;
+        self.unmissed = !self.missed;
         if now.room_bytes != NO_LIMIT && self.room_bytes.is_none_or(|room| now.room_bytes < room) {
             self.room_bytes = Some(now.room_bytes);
             self.level.clone_from(&verdict.level);
@@ -437,6 +444,29 @@ pub mod tests {
         );
         assert_eq!(line.rules, [Rule::Small, Rule::Room]);
         assert_eq!(line.orders[Reason::Collapse], 0x3fc);
+    }
+
+    /// Where one of them narrows by stall or a limit it is so.
+    #[test]
+    fn what_is_lifted_by_all_policies_is() {
+        let line = |lifted: &[u32], unreadable| {
+            let dir = tempfile::tempdir().unwrap();
+            let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
+            if unreadable {
+                line.add_unreadable("theirs", None, &X86);
+            }
+            for unmissed in lifted {
+                let mut one = verdict(!1, !1, RuleNumber::MTHP_NONE);
+                one.explained.now.unmissed = *unmissed;
+                line.add(&one, &X86);
+            }
+            line.unmissed
+        };
+        assert!(line(&[1], false) && line(&[1, 1], false));
+        for others in [&[][..], &[0], &[1, 0], &[0, 1], &[1, 0, 1]] {
+            assert!(!line(others, false), "{others:?}");
+        }
+        assert!(!line(&[1], true));
     }
 
     /// Whose override it is shows, also where its policy has the name of the root's.

@@ -168,7 +168,7 @@ pub struct Decision {
     orders: ByReason<u64>,
     stall_ms: u64,
     elapsed_ms: u64,
-    /// Next to nothing comes back of what reclaim takes.
+    /// Next to nothing comes back of what reclaim takes, and the machine has room.
     unmissed: bool,
     memory_bytes: Option<u64>,
     /// What is left at `level`; null while large folios have their share everywhere.
