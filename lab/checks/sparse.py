@@ -56,9 +56,12 @@ def _version() -> str:
 
 
 def _wanted(series: Sequence[str]) -> dict[str, str]:
-    """The lab's configuration; for the series pud with what its tests use, since that is what it has to do with."""
-    more = [config.DIRECTORY / "pud-test.config"] if "pud" in series else []
-    return config.merge([*config.fragments(series), *more])
+    """The lab's configuration; for the series pud with what its tests use, since that is what it has to do with, and
+    with memory of devices, of which it changes what nothing else compiles."""
+    if "pud" not in series:
+        return config.merge(config.fragments(series))
+    wanted = config.merge([*config.fragments(series), config.DIRECTORY / "pud-test.config"])
+    return wanted | {"CONFIG_ZONE_DEVICE": "y", "CONFIG_DEVICE_PRIVATE": "y"}
 
 
 def _check(build: Kbuild, wanted: dict[str, str], objects: Sequence[str], name: str) -> tuple[Counter[str], list[str]]:

@@ -45,13 +45,16 @@ def users(series: Sequence[str]) -> list[str]:
     return sorted({*(USERS if "mthp" in series else ()), *(_USERS_PUD if "pud" in series else ())})
 
 
+_SRCARCH = {"i386": "x86"}
+"""Machines whose directory in arch/ has another name."""
+
 # What the Makefile of one directory would have made, with the members of the objects that are linked from several.
 _ASK = """\
 srctree := {tree}
 src := {tree}/{directory}
 obj := {directory}
 include {objects}/include/config/auto.conf
-include {tree}/{directory}/Makefile
+include {tree}/{directory}/{makefile}
 lab-parts := $(obj-y) $(obj-m) $(lib-y)
 lab-ask: ; @echo $(lab-parts) $(foreach part,$(lab-parts),$($(part:.o=-y)) $($(part:.o=-objs)))
 """
@@ -112,13 +115,23 @@ class Kbuild:
             if directory not in known:
                 known[directory] = self._parts(directory)
             above, _, last = directory.rpartition("/")
+            if above == "arch":
+                # Which has no Makefile; only the machine's directory in it is gone into.
+                return name in known[directory] and last == self._machine()
             return name in known[directory] and (not above or within(above, f"{last}/"))
 
         return [path for path in objects if within(*path.rsplit("/", 1))]
 
+    def _machine(self) -> str:
+        """The directory in arch/ that is built."""
+        given = next((word.removeprefix("ARCH=") for word in self.variables if word.startswith("ARCH=")), "x86")
+        return _SRCARCH.get(given, given)
+
     def _parts(self, directory: str) -> set[str]:
         """Objects and directories that kbuild goes into in `directory`."""
-        text = _ASK.format(tree=self.tree, objects=self.objects, directory=directory)
+        # Where there is a Kbuild, it is what counts, as in arch/x86.
+        makefile = "Kbuild" if (self.tree / directory / "Kbuild").exists() else "Makefile"
+        text = _ASK.format(tree=self.tree, objects=self.objects, directory=directory, makefile=makefile)
         argv = ["make", "-s", "--no-print-directory", "-f", "-", "lab-ask"]
         done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, cwd=self.objects)
         if done.returncode != 0:

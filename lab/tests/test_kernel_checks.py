@@ -44,6 +44,23 @@ class Builds(unittest.TestCase):
             found = build.builds(["k/bpf/a.o", "k/bpf/b.o", "k/bpf/one.o", "k/cgroup/c.o"])
         self.assertEqual(found, ["k/bpf/a.o", "k/bpf/one.o"])
 
+    def test_of_arch_the_machine_s_own_directory_by_its_kbuild(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            tree = Path(name)
+            for path, text in {
+                "include/config/auto.conf": "CONFIG_ON=y\n",
+                "arch/x86/Kbuild": "obj-$(CONFIG_ON) += mm/\nobj-$(CONFIG_OFF) += kvm/\n",
+                "arch/x86/Makefile": "BITS := 64\n",
+                "arch/x86/mm/Makefile": "obj-y += pgtable.o\n",
+                "arch/x86/kvm/Makefile": "obj-y += x86.o\n",
+            }.items():
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (tree / path).write_text(text)
+            wanted = ["arch/x86/mm/pgtable.o", "arch/x86/kvm/x86.o"]
+            for variables, expected in (((), wanted[:1]), (("ARCH=i386",), wanted[:1]), (("ARCH=arm64",), [])):
+                with self.subTest(variables=variables):
+                    self.assertEqual(kbuild.Kbuild(tree, tree, 0, variables).builds(wanted), expected)
+
 
 class Style(unittest.TestCase):
     said = (
