@@ -24,8 +24,8 @@ its `struct page`s are, have some. That leaves two on the first node and four on
 touched; the soak touches all."""
 _KASAN_MIB = 8192
 """An eighth of a guest with KASAN is its shadow, all of it on the first node. The slab takes more, too, also of ranges
-that a test has just freed. In 14 GiB it had some of one of the first node's two after nine tests, and tests were skipped
-for want of 1 GiB. This leaves four."""
+that a test has just freed. In 14 GiB it had some of one of the first node's two after nine tests, and tests were
+skipped for want of 1 GiB. This leaves four."""
 _TIMEOUT_S = 3600.0
 _SLOWER = 3
 """How much longer a test may take on the kernel for debugging."""
