@@ -253,7 +253,7 @@ struct mthp_taken {
 	__u64 went;		/* pages that had been swapped out by then ... */
 	__u64 came;		/* ... and those that had come back, page cache included */
 	__u64 others;		/* ... and those of who else is below the limit that is looked at; MTHP_UNREAD */
-	__u32 level;		/* of the cgroup that has this limit; 0: the next sample chooses one */
+	__u32 level;		/* of the cgroup that has this limit; 0: there was no sample yet */
 	__u32 reached;		/* the highest that was reached since then: level, or one below; MTHP_NONE_REACHED */
 	__u32 unmissed;		/* windows in a row in which much went, and next to nothing came back */
 	__u32 pad;

@@ -66,13 +66,13 @@ CASES = (
 )
 """The first one is the reference: what the others lack is found by comparing symbols with it."""
 
-_DEVICE = ("MEMORY_HOTPLUG", "MEMORY_HOTREMOVE", "ZONE_DEVICE", "DEVICE_PRIVATE")
+DEVICE = ("MEMORY_HOTPLUG", "MEMORY_HOTREMOVE", "ZONE_DEVICE", "DEVICE_PRIVATE")
 """Memory of devices: pages that migrate to it, and what DAX maps."""
 
 _PUD_CASES = (
-    Case("all-on", on=("IDLE_PAGE_TRACKING", "KSM", "MEMORY_FAILURE", "X86_MCE", *_DEVICE)),
-    Case("ANON_PUD_THP", off=("ANON_PUD_THP",), on=_DEVICE, hook=False),
-    Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), on=_DEVICE, hook=False),
+    Case("all-on", on=("IDLE_PAGE_TRACKING", "KSM", "MEMORY_FAILURE", "X86_MCE", *DEVICE)),
+    Case("ANON_PUD_THP", off=("ANON_PUD_THP",), on=DEVICE, hook=False),
+    Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), on=DEVICE, hook=False),
     Case("DEBUG_VM", on=("DEBUG_VM", "DEBUG_VM_PGTABLE", "PAGE_TABLE_CHECK", "MEM_SOFT_DIRTY")),
     Case("NO_PAGE_MAPCOUNT", on=("NO_PAGE_MAPCOUNT",)),
     Case("NUMA", off=("NUMA",)),

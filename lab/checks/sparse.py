@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab import proc, results
+from lab.checks import matrix
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.kbuild import Kbuild, touched
@@ -61,7 +62,7 @@ def _wanted(series: Sequence[str]) -> dict[str, str]:
     if "pud" not in series:
         return config.merge(config.fragments(series))
     wanted = config.merge([*config.fragments(series), config.DIRECTORY / "pud-test.config"])
-    return wanted | {"CONFIG_ZONE_DEVICE": "y", "CONFIG_DEVICE_PRIVATE": "y"}
+    return wanted | {f"CONFIG_{name}": "y" for name in matrix.DEVICE}
 
 
 def _check(build: Kbuild, wanted: dict[str, str], objects: Sequence[str], name: str) -> tuple[Counter[str], list[str]]:

@@ -29,17 +29,21 @@ class Touched(unittest.TestCase):
 
 
 class Builds(unittest.TestCase):
+    def _write(self, tree: Path, files: dict[str, str]) -> None:
+        for path, text in files.items():
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_text(text)
+
     def test_kbuild_is_asked_in_each_directory_above(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             tree = Path(name)
-            for path, text in {
+            files = {
                 "include/config/auto.conf": "CONFIG_ON=y\n",
                 "k/Makefile": "obj-y += bpf/\nobj-$(CONFIG_OFF) += cgroup/\n",
                 "k/bpf/Makefile": "obj-$(CONFIG_ON) += a.o both.o\nobj-$(CONFIG_OFF) += b.o\nboth-y := one.o\n",
                 "k/cgroup/Makefile": "obj-y += c.o\n",
-            }.items():
-                (tree / path).parent.mkdir(parents=True, exist_ok=True)
-                (tree / path).write_text(text)
+            }
+            self._write(tree, files)
             build = kbuild.Kbuild(tree, tree, 0)
             found = build.builds(["k/bpf/a.o", "k/bpf/b.o", "k/bpf/one.o", "k/cgroup/c.o"])
         self.assertEqual(found, ["k/bpf/a.o", "k/bpf/one.o"])
@@ -47,15 +51,14 @@ class Builds(unittest.TestCase):
     def test_of_arch_the_machine_s_own_directory_by_its_kbuild(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             tree = Path(name)
-            for path, text in {
+            files = {
                 "include/config/auto.conf": "CONFIG_ON=y\n",
                 "arch/x86/Kbuild": "obj-$(CONFIG_ON) += mm/\nobj-$(CONFIG_OFF) += kvm/\n",
                 "arch/x86/Makefile": "BITS := 64\n",
                 "arch/x86/mm/Makefile": "obj-y += pgtable.o\n",
                 "arch/x86/kvm/Makefile": "obj-y += x86.o\n",
-            }.items():
-                (tree / path).parent.mkdir(parents=True, exist_ok=True)
-                (tree / path).write_text(text)
+            }
+            self._write(tree, files)
             wanted = ["arch/x86/mm/pgtable.o", "arch/x86/kvm/x86.o"]
             for variables, expected in (((), wanted[:1]), (("ARCH=i386",), wanted[:1]), (("ARCH=arm64",), [])):
                 with self.subTest(variables=variables):
