@@ -73,7 +73,7 @@ _PUD_CASES = (
     Case("all-on", on=("IDLE_PAGE_TRACKING", "KSM", "MEMORY_FAILURE", "X86_MCE", *DEVICE)),
     Case("ANON_PUD_THP", off=("ANON_PUD_THP",), on=DEVICE, hook=False),
     Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), on=DEVICE, hook=False),
-    Case("DEBUG_VM", on=("DEBUG_VM", "DEBUG_VM_PGTABLE", "PAGE_TABLE_CHECK", "MEM_SOFT_DIRTY")),
+    Case("DEBUG_VM", on=("DEBUG_VM", "DEBUG_VM_PGTABLE", "PAGE_TABLE_CHECK", "CHECKPOINT_RESTORE", "MEM_SOFT_DIRTY")),
     Case("NO_PAGE_MAPCOUNT", on=("NO_PAGE_MAPCOUNT",)),
     Case("NUMA", off=("NUMA",)),
     Case("MEMCG", off=("MEMCG",)),
