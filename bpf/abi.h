@@ -281,8 +281,9 @@ struct mthp_cgroup {
 	__u32 assigned;		/* id of the profile that it was assigned; 0, or one that is gone: none */
 	__u32 announced;	/* 1: user space knows of it */
 	__u32 woken;		/* the turn in whose list it is: that of the next scan, or it is at rest */
-	__u32 unmissed;		/* 1: what reclaim takes below its limits is not missed */
-	__u32 lifted;		/* 1: and the machine had room: as of a scan, until a sample finds that it has none */
+	/* 1: what reclaim takes of it was not missed, and the machine had room: as of a scan, until a sample ends it. */
+	__u32 lifted;
+	__u32 pad;
 	/* The decision last reported, and the limit on how often that is. */
 	__u64 reported[MTHP_NR_REASONS];
 	__u64 changed_ns[MTHP_NR_REASONS];	/* when it last became another; 0: it never did */

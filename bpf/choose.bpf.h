@@ -40,7 +40,7 @@ __noinline int mthp_sample(struct cgroup *cgrp __arg_trusted, struct mthp_cgroup
 	machine = mthp_machine_now(cgrp, t);
 	mthp_keep_machine(state, &machine, t);
 	/* A sample only ends it: what a scan may have found meanwhile is newer. */
-	if (state->lifted && !mthp_lifts(mthp_unmissed_now(state, t), state->machine_bytes, t))
+	if (state->lifted && !mthp_still_lifted(state, state->machine_bytes, t))
 		state->lifted = 0;
 	if (mthp_cache_counts(state, t))
 		mthp_sample_cache(cgrp);

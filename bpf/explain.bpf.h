@@ -29,7 +29,7 @@ __noinline int mthp_describe(struct cgroup *cgrp __arg_trusted, struct mthp_cgro
 	if (state) {
 		mthp_kept_facts(&f, state, 0);
 		f.room_bytes = mthp_machine_room(&machine, 0, t);
-		f.lifted = f.lifted && mthp_lifts(mthp_unmissed_now(state, t), f.room_bytes, t);
+		f.lifted = f.lifted && mthp_still_lifted(state, f.room_bytes, t);
 	} else {
 		mthp_new_facts(cgrp, &f);
 	}

@@ -11,7 +11,7 @@
 /* So many windows in a row must show it: in one, what went may just not have been asked for yet. */
 #define MTHP_UNMISSED_WINDOWS	2u
 
-/* Of so many pages that go one comes back, and they are missed.  Of a working set that moves it is half. */
+/* Of so many pages that go one comes back, and they are missed.  From 32 MiB on the number below is less. */
 #define MTHP_MISSED_SHARE	16u
 
 /* Of a number of pages that is much, this part is missed if it comes back in a second: 2 MiB of 8 ... */
@@ -22,6 +22,12 @@
 
 /* A window, where that is shorter, has a part of these. */
 #define MTHP_MISSED_NS	1000000000ULL
+
+/*
+ * A sample that comes by this part of a window too soon ends it: the timer does not wait, so half of
+ * them come sooner after a late one.  Under stall there are ten in a window.
+ */
+#define MTHP_MISSED_SOON	16u
 
 /*
  * A window that began so long ago says nothing about now: nobody looked, as the
@@ -67,6 +73,16 @@ static __always_inline __u64 mthp_much(const struct mthp_tunables *t)
 	return MTHP_RESERVE * mthp_common(t)->largest_pages;
 }
 
+/*
+ * Must what goes below @limit pages be taken for missed?  A limit of a few of the largest folios is
+ * emptied for one, and swap space that ends, @swapped of @swap_max pages, is missed by those who have none.
+ */
+static __always_inline int mthp_scarce(__s64 limit, __u64 swapped, __u64 swap_max, const struct mthp_tunables *t)
+{
+	return (swap_max < mthp_unlimited(t) && swapped > swap_max - swap_max / 4) ||
+	       limit < 2 * (__s64)mthp_much(t);
+}
+
 /* What comes back in a window is missed from this @part of much on. */
 static __always_inline __u64 mthp_heard(__u32 part, const struct mthp_tunables *t)
 {
@@ -105,7 +121,7 @@ static __always_inline void mthp_taken_step(struct mthp_taken *s, const struct m
 	missed = mthp_missed(in, others, t);
 	if (anew || missed)
 		s->unmissed = 0;
-	if (!anew && elapsed < t->window_ns) {
+	if (!anew && elapsed < t->window_ns - t->window_ns / MTHP_MISSED_SOON) {
 		s->reached = reached;
 		return;
 	}

@@ -113,25 +113,13 @@ __noinline int mthp_scan_memory(struct cgroup *cgrp __arg_trusted, struct mthp_c
 __u32 mthp_swap_short SEC(".data.scan") = 0;
 
 /*
- * Must what goes below this limit be taken for missed?  A limit of a few of the largest folios is
- * emptied for one, and swap space that ends is missed by those who have none.
- */
-static __always_inline int mthp_is_scarce(const struct page_counter *counter, const struct mthp_tunables *t)
-{
-	const struct page_counter *swap = mthp_swap_counter(counter);
-	__u64 max = swap->max;
-
-	return (max < mthp_unlimited(t) && (__u64)swap->usage.counter > max - max / 4) ||
-	       mthp_min(counter->high, counter->max) < 2 * (__s64)mthp_much(t);
-}
-
-/*
  * Of the levels from @cgrp's up, the highest whose limit is reached: all below it may miss what goes.
  * MTHP_NONE_REACHED: it is somebody else who takes.  0: something is scarce at one of them.
  */
 __noinline __u32 mthp_reached(struct cgroup *cgrp __arg_trusted, const struct mthp_tunables *t __arg_nonnull)
 {
 	__u32 reached = MTHP_NONE_REACHED, scarce = cgrp->level > MTHP_MAX_DEPTH;
+	const struct page_counter *swap;
 	struct mthp_counters counters;
 	struct cgroup *at;
 	__s64 limit;
@@ -147,8 +135,9 @@ __noinline __u32 mthp_reached(struct cgroup *cgrp __arg_trusted, const struct mt
 		bpf_rcu_read_lock();
 		mthp_counters(&counters, at);
 		if (counters.own) {
-			scarce |= mthp_is_scarce(counters.own, t);
+			swap = mthp_swap_counter(counters.own);
 			limit = mthp_min(counters.own->high, counters.own->max);
+			scarce |= mthp_scarce(limit, swap->usage.counter, swap->max, t);
 			if (counters.own->usage.counter + (__s64)mthp_much(t) > limit)
 				reached = level;
 		}
@@ -209,7 +198,6 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 	struct mthp_taken_now taken = {};
 	struct cgroup *above = 0;
 	__u64 went, came;
-	__u32 unmissed;
 	int failed = 1;
 
 	/* Nobody asks; what was found ages. */
@@ -237,10 +225,8 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 		taken.now = bpf_ktime_get_ns();
 		mthp_taken_step(&state->taken, &taken, t);
 	}
-	unmissed = state->taken.unmissed >= MTHP_UNMISSED_WINDOWS;
-	/* Once, as requests read them. */
-	state->unmissed = unmissed;
-	state->lifted = mthp_scan_lifts(cgrp, unmissed, state->machine_bytes, t);
+	/* Once, as requests read it. */
+	state->lifted = mthp_scan_lifts(cgrp, state->taken.unmissed >= MTHP_UNMISSED_WINDOWS, state->machine_bytes, t);
 	return 0;
 }
 

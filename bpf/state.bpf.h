@@ -221,10 +221,11 @@ static __noinline struct mthp_cgroup *mthp_adopt(struct cgroup *cgrp)
 	return bpf_cgrp_storage_get(&mthp_cgroups, cgrp, 0, 0);
 }
 
-/* Was what reclaim takes of it not missed lately? */
-static __always_inline __u32 mthp_unmissed_now(const struct mthp_cgroup *state, const struct mthp_tunables *t)
+/* Does what a scan lifted stay so?  @machine_bytes: what the machine has left now. */
+static __always_inline __u32 mthp_still_lifted(const struct mthp_cgroup *state, __u64 machine_bytes,
+					       const struct mthp_tunables *t)
 {
-	return state->unmissed && !mthp_is_old(bpf_ktime_get_ns() - state->taken.anchor_ns, t);
+	return mthp_lifts(!mthp_is_old(bpf_ktime_get_ns() - state->taken.anchor_ns, t), machine_bytes, t);
 }
 
 /* Facts about a cgroup, @pud: for a PUD.  Its room is that of the machine, until the walk to the root. */

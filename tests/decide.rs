@@ -146,6 +146,8 @@ tests! {
     a_part_of_a_second_has_a_part_of_these,
     of_its_own_limit_there_are_no_others,
     that_nothing_is_missed_takes_whole_windows,
+    a_timer_that_does_not_wait_ends_a_window,
+    what_is_scarce_is_missed,
     what_is_missed_ends_it_within_one,
     a_late_sample_begins_anew,
     a_higher_limit_begins_anew,

@@ -9,6 +9,9 @@
 /* Pages of 8 MiB, four of the largest folios. */
 #define MUCH 2048
 
+/* The least that ends a window of a second. */
+#define SOON (SEC - SEC / 16)
+
 /* Levels. */
 #define OWN 7
 #define BETWEEN 5
@@ -169,6 +172,33 @@ static void that_nothing_is_missed_takes_whole_windows(void)
 	}
 	window(&s, 50 * MUCH, 0, 0, &t);
 	CHECK(s.unmissed == 1, "its end");
+}
+
+/* The sample after a late one is early: it ends a window all the same. */
+static void a_timer_that_does_not_wait_ends_a_window(void)
+{
+	struct mthp_tunables t = defaults();
+	struct mthp_taken s = begun(&t);
+	struct mthp_taken_now took = after(&s, SOON - 1, MUCH, 0, 0);
+
+	mthp_taken_step(&s, &took, &t);
+	CHECK(!s.unmissed, "too early");
+	took.now++;
+	mthp_taken_step(&s, &took, &t);
+	CHECK(s.unmissed == 1, "early");
+}
+
+/* A limit of 16 MiB, and swap space of which three quarters are full. */
+static void what_is_scarce_is_missed(void)
+{
+	struct mthp_tunables t = defaults();
+	const __s64 none = 1LL << 51, small = 2 * MUCH;
+
+	CHECK(!mthp_scarce(none, 0, none, &t), "no limit");
+	CHECK(!mthp_scarce(small, 0, none, &t) && mthp_scarce(small - 1, 0, none, &t), "a small limit");
+	CHECK(!mthp_scarce(none, 750, 1000, &t) && mthp_scarce(none, 751, 1000, &t), "swap space");
+	CHECK(!mthp_scarce(none, 1000, none, &t), "swap space without a limit");
+	CHECK(!mthp_scarce(none, 0, 0, &t), "no swap space at all: nothing goes there");
 }
 
 static void what_is_missed_ends_it_within_one(void)
@@ -425,7 +455,7 @@ static void no_course_is_shorter_than_two_windows(void)
 		if (s.unmissed < was || (!s.unmissed && s.anchor_ns != anchor))
 			since = took.now;
 		CHECK(s.unmissed <= was + 1, "%u after %u", s.unmissed, was);
-		CHECK(s.unmissed < 2 || took.now - since >= 2 * SEC, "%llu ns", took.now - since);
+		CHECK(s.unmissed < 2 || took.now - since >= 2 * SOON, "%llu ns", took.now - since);
 		CHECK(s.unmissed < 2 || (in < MUCH / 4 && others < MUCH / 16), "%llu, %llu", in, others);
 		reached += s.unmissed == 2;
 	}
@@ -476,7 +506,7 @@ static void reference_step(struct reference *r, const struct truth *at)
 	missed = in >= MUCH / 4 || others >= MUCH / 16;
 	if (missed)
 		r->unmissed = 0;
-	if (at->now - first->now < SEC)
+	if (at->now - first->now < SOON)
 		return;
 	for (int i = 0; i < r->n; i++)
 		highest = r->seen[i].reached < highest ? r->seen[i].reached : highest;
@@ -547,6 +577,8 @@ static const struct test tests[] = {
 	TEST(a_part_of_a_second_has_a_part_of_these),
 	TEST(of_its_own_limit_there_are_no_others),
 	TEST(that_nothing_is_missed_takes_whole_windows),
+	TEST(a_timer_that_does_not_wait_ends_a_window),
+	TEST(what_is_scarce_is_missed),
 	TEST(what_is_missed_ends_it_within_one),
 	TEST(a_late_sample_begins_anew),
 	TEST(a_higher_limit_begins_anew),
