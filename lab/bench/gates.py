@@ -45,26 +45,30 @@ class _Judged:
 
     def lacks(self, *others: str) -> str:
         """Why these runs cannot decide a ratio to other arms; empty if they can. All static arms are there, and each
-        arm ran as often as was fixed before, no more and no less."""
-        case, wanted = self.world.case, judging.runs(self.world.case)
+        arm ran as often as was fixed before, no more and no less, unless it may run once."""
+        case, wanted, once = self.world.case, judging.runs(self.world.case), self.once()
         counts = {arm: len(self.table.runs(self.world, arm)) for arm in judged_arms(case)}
         if missing := [arm for arm, count in counts.items() if not count]:
             return f"without {', '.join(missing)}"
-        odd = {arm: count for arm, count in counts.items() if arm not in case.slow and count != wanted}
+        odd = {arm: count for arm, count in counts.items() if arm not in once and count != wanted}
         if odd:
             arm, count = next(iter(odd.items()))
             return f"{arm} ran {count} times, not {wanted}"
-        if once := [arm for arm in others if arm in case.slow]:
-            return f"as {once[0]} ran once"
+        if few := [arm for arm in others if arm in once and counts.get(arm) != wanted]:
+            return f"as {few[0]} ran once"
         if why := self.shines():
             return why
         return self.unbound()
+
+    def once(self) -> list[str]:
+        """The static arms that run once: they are stopped at a deadline, or are far behind."""
+        return [*self.world.case.slow, *self.table.behind(self.world)]
 
     def shines(self) -> str:
         """Which arm that ran once did better than the best of the others; empty if none."""
         for score in self.world.case.scores:
             best = self.table.best_static(self.world, score)
-            for arm in self.world.case.slow if best else ():
+            for arm in self.once() if best else ():
                 seen, usual = (
                     self.table.scored(self.world, arm, score),
                     self.table.median(self.world, best or "", score),

@@ -23,6 +23,10 @@ READS_AGAIN = ("vmhost/*",)
 STATIC = ("always", "madvise", "never", "only16", "only32", "only64", "only64-2m", "shrinker", "oracle")
 """The settings that the best static one is chosen from. A row in which one of them is missing, of those that are meant
 for it (lab/bench/arms.py), is not judged by it."""
+BEHIND = 0.90
+"""A static arm whose first run has less than this of the best first one, in each score of a row, does not run there
+again: it is neither the best nor within NEAR of it. Runs of one arm differ by 0.3 to 0.4 %, by 8 % at most. What
+is compared by itself runs as often as the others (`compared`)."""
 NEAR = 0.98
 """A latency is compared with the least of the static arms that reach this much of the best one's score."""
 RESOLUTION = {"s": 0.005, "pages": 128.0}
@@ -113,6 +117,12 @@ def of_tail(case: Case, tail: Metric) -> str:
 def of_memory(case: Case, metric: Metric) -> str:
     """Bound of a figure of memory."""
     return _bound(_MEMORIES, case, metric, MEMORY)
+
+
+def compared(case: Case) -> tuple[str, ...]:
+    """The static arms that something is compared with by itself, however they do: `never` wherever memory, floors and
+    what must bind are, `always` where nothing is reclaimed."""
+    return ("never", "always") if case.roomy else ("never",)
 
 
 def of_never(case: Case) -> bool:

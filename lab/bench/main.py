@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lab import programs, results, setup, vm
-from lab.bench import compare, execute, gates, judging, scenarios, text, variants, walks
+from lab.bench import compare, execute, gates, judging, plan, scenarios, text, variants, walks
 from lab.bench.arms import ARM
-from lab.bench.cell import LRUS
+from lab.bench.cell import LRUS, Cell
 from lab.bench.journal import Journal
-from lab.bench.plan import plan
 from lab.bench.run import Run
 from lab.bench.spec import MIB, Case, Scale
 from lab.bench.table import Table
@@ -114,7 +113,7 @@ def main(argv: list[str]) -> int:
     _refuse_choice(args.repeat, args.fresh, bool(args.scenario or args.arm or args.lru), cases)
     repeats = args.repeat or (1 if scale is Scale.SMOKE else None)
     _refuse_model(args, mode, cases)
-    cells = plan(cases, arms, lrus, repeats)
+    cells = plan.plan(cases, arms, lrus, repeats)
     cells += walks.plan(cells, args.walks)
     if not cells:
         raise LabError(Exit.USAGE, "nothing to run: none of these arms is for these scenarios under this LRU flavour")
@@ -138,12 +137,10 @@ def main(argv: list[str]) -> int:
     world = execute.World(
         kernel, mode, programs.mthp_ext(), programs.guest(), Journal(), args.fresh, tlb, stop_s=args.stop_after
     )
-    asked = len(cells)
-    if args.kept:
-        cells = [cell for cell in cells if execute.is_kept(cell, world)]
-        if not cells:
-            raise LabError(Exit.USAGE, "nothing to report: the journal has no run of these cells, kernel and programs")
-    print(f"bench: {len(cells)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
+    kept = [cell for cell in cells if not args.kept or execute.is_kept(cell, world)]
+    if not kept:
+        raise LabError(Exit.USAGE, "nothing to report: the journal has no run of these cells, kernel and programs")
+    print(f"bench: at most {len(kept)} runs at scale {scale}, {width} at a time, {mode}", flush=True)
     # As it is when the runs begin: the tree may change meanwhile.
     environment = results.environment(
         None,
@@ -152,9 +149,22 @@ def main(argv: list[str]) -> int:
         # Rates come from the host's own QEMU, walks from this one.
         **({"tlb": tlb.model.environment()["tlb"], "tlb_qemu": tlb.model.environment()["qemu"]} if tlb else {}),
     )
-    finished = execute.run_all(cells, world, width)
+    finished = _run(kept, world, width)
     finished.raise_if_nothing_was_run()
+    asked = len(plan.worth(cells, Table(finished.runs)))
     return _report(args.name, scale, world, finished, asked, environment, time.monotonic() - begun)
+
+
+def _run(cells: Sequence[Cell], world: execute.World, width: int) -> schedule.Finished[Run]:
+    """The first run of each, then the others that can decide something."""
+    finished = execute.run_all([cell for cell in cells if not cell.repeat], world, width)
+    if finished.interrupted or finished.not_run:
+        return finished
+    later = [cell for cell in plan.worth(cells, Table(finished.runs)) if cell.repeat]
+    left = sum(bool(cell.repeat) for cell in cells) - len(later)
+    if left:
+        print(f"bench: {len(later)} runs more; {left} are left out, of static arms far behind", flush=True)
+    return finished.then(execute.run_all(later, world, width)) if later else finished
 
 
 def _refuse_model(args: argparse.Namespace, mode: vm.Mode, cases: Sequence[Case]) -> None:

@@ -7,6 +7,7 @@ from lab.bench import judging
 from lab.bench.arms import ARM, DEFAULT, ON_MADVISE, Arm
 from lab.bench.cell import Cell
 from lab.bench.spec import Case
+from lab.bench.table import Table
 
 _ON_HOSTS = (DEFAULT, ON_MADVISE)
 
@@ -26,6 +27,17 @@ def plan(cases: Sequence[Case], arms: Sequence[Arm], lrus: Sequence[str], repeat
         for arm in _with_its_own(case, arms)
         if arm.meant_for(case.name) and (arm.key in case.judges or arm.key not in _ON_HOSTS)
         if repeat == 0 or arm.key not in case.slow
+    ]
+
+
+def worth(cells: Sequence[Cell], first: Table) -> list[Cell]:
+    """Those of `cells` that can decide something, by the `first` runs: without more runs of static arms that are far
+    behind."""
+    behind = {(row.case.name, row.lru, arm) for row in first.worlds for arm in first.behind(row)}
+    return [
+        cell
+        for cell in cells
+        if cell.repeat == 0 or cell.modelled or (cell.case.name, cell.lru, cell.arm.key) not in behind
     ]
 
 

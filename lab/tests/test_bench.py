@@ -23,7 +23,7 @@ from lab.bench import (
 from lab.bench.arms import ARM, ARMS, THP
 from lab.bench.cell import Cell
 from lab.bench.main import main as bench_main
-from lab.bench.plan import plan
+from lab.bench.plan import plan, worth
 from lab.bench.run import Run
 from lab.bench.scenarios import store
 from lab.bench.spec import Case, Role
@@ -302,6 +302,41 @@ class JudgingTest(unittest.TestCase):
                 self.assertIn(why, str(found.value))
             # Those stopped at a deadline run once, by the plan.
             self.assertTrue(self.gate(slow, name).judged)
+
+    def test_a_static_arm_that_is_far_behind_runs_once(self) -> None:
+        far = {"only16": 44_000.0, "always": 3_000.0}
+        it = table(*(run for arm, rps in far.items() for run in often(HIGH, arm, rps=rps)))
+        self.assertEqual(it.behind(it.worlds[0]), ["always", "only16"])
+        cells = [run.cell for run in it.all]
+        first = Table([run for run in it.all if not run.cell.repeat])
+        left = [cell for cell in cells if cell not in worth(cells, first)]
+        self.assertEqual({(cell.arm.key, cell.repeat) for cell in left}, {(arm, n) for arm in far for n in range(1, 5)})
+        once = Table([run for run in it.all if run.cell not in left])
+        self.assertTrue(self.gate(once, "requests/s /").judged)
+        self.assertTrue(self.gate(once, "p99 latency /").judged)
+        # Nearer than that, one that ran once is not judged by.
+        near = table(*often(HIGH, "only16", rps=45_100.0))
+        near = Table([run for run in near.all if run.cell.arm.key != "only16" or not run.cell.repeat])
+        self.assertEqual(self.gate(near, "requests/s /").value, "only16 ran 1 times, not 5")
+
+    def test_what_is_compared_by_itself_is_never_far_behind(self) -> None:
+        it = table(*often(HIGH, "never", rps=1.0))
+        self.assertEqual(it.behind(it.worlds[0]), [])
+        it = table(*often(FREE, "always", rps=1.0), *often(FREE, "only32", rps=1.0), case=FREE)
+        self.assertEqual(it.behind(it.worlds[0]), ["only32"])
+
+    def test_who_is_near_in_one_score_or_has_none_is_not_far_behind(self) -> None:
+        # Its services are as small as with the others.
+        tenants = table(*often(CI["mixed/host"], "only16", rps=30_000.0), case=CI["mixed/host"])
+        self.assertEqual(tenants.behind(tenants.worlds[0]), [])
+        # These records have no figure for the limit.
+        square = table(*often(CI["square/high"], "only16", rps=30_000.0), case=CI["square/high"])
+        self.assertEqual(square.behind(square.worlds[0]), [])
+        # What this machine stopped may have been fast until then.
+        it = table(*often(HIGH, "only16", rps=30_000.0), *often(HIGH, "only32", rps=30_000.0, by_host=True))
+        self.assertEqual(it.behind(it.worlds[0]), ["only16"])
+        later = Table([run for run in it.all if run.cell.repeat])
+        self.assertEqual(later.behind(later.worlds[0]), [])
 
     def test_coverage_and_memory_are_not_judged_by_one_run(self) -> None:
         for case, name in ((FREE, "anon in 2M folios / always"), (THREADS, "peak resident / never")):

@@ -121,6 +121,15 @@ class Finished(Generic[R]):
         log = f"\n  log{'' if alone else f' of {first.name}'}: {first.error.log}" if first.error.log else ""
         return f"{head}:\n  {cause}{log}"
 
+    def then(self, later: "Finished[R]") -> "Finished[R]":
+        """What came out of this plan and one after it."""
+        return Finished(
+            [*self.runs, *later.runs],
+            [*self.failures, *later.failures],
+            self.interrupted or later.interrupted,
+            self.not_run + later.not_run,
+        )
+
     def raise_if_nothing_was_run(self) -> None:
         """LabError without any run to report."""
         if self.runs:
