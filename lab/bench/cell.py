@@ -48,6 +48,7 @@ class Cell:
             "writes": [*self.arm.settings(), ("/sys/kernel/mm/lru_gen/enabled", LRUS[self.lru]), *case.writes],
             "swap_bytes": case.machine.swap_mib * MIB,
             "swap_wait_us": case.machine.swap_wait_us,
+            "swap_mib_per_s": case.machine.swap_mib_per_s,
             "disk_bytes": case.machine.disk_mib * MIB,
             "min_free_kbytes": case.machine.min_free_kbytes,
             "groups": [

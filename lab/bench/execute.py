@@ -212,7 +212,7 @@ def shared(cells: Sequence[Cell], world: World) -> schedule.Shared[Cell, Run]:
     )
 
 
-def run_all(cells: Sequence[Cell], world: World, width: int) -> schedule.Finished[Run]:
+def run_all(cells: Sequence[Cell], world: World, width: int, *, known_to_work: bool = False) -> schedule.Finished[Run]:
     """Runs `cells`, `width` at a time; see lab.vm.schedule.run_all."""
     programs.guest()
     progress = schedule.Progress(len(cells))
@@ -224,6 +224,7 @@ def run_all(cells: Sequence[Cell], world: World, width: int) -> schedule.Finishe
             width,
             names=lambda cell: (cell.label, cell.name),
             tried=lambda run: not run.kept,
+            known_to_work=known_to_work,
         )
     finally:
         progress.close()

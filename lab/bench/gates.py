@@ -46,29 +46,29 @@ class _Judged:
     def lacks(self, *others: str) -> str:
         """Why these runs cannot decide a ratio to other arms; empty if they can. All static arms are there, and each
         arm ran as often as was fixed before, no more and no less, unless it may run once."""
-        case, wanted, once = self.world.case, judging.runs(self.world.case), self.once()
+        case, wanted, behind = self.world.case, judging.runs(self.world.case), self.table.behind(self.world)
         counts = {arm: len(self.table.runs(self.world, arm)) for arm in judged_arms(case)}
         if missing := [arm for arm, count in counts.items() if not count]:
             return f"without {', '.join(missing)}"
-        odd = {arm: count for arm, count in counts.items() if arm not in once and count != wanted}
+        odd = {
+            arm: count
+            for arm, count in counts.items()
+            if arm not in case.slow and count != wanted and not (arm in behind and count == 1)
+        }
         if odd:
             arm, count = next(iter(odd.items()))
             return f"{arm} ran {count} times, not {wanted}"
-        if few := [arm for arm in others if arm in once and counts.get(arm) != wanted]:
-            return f"as {few[0]} ran once"
+        if once := [arm for arm in others if arm in case.slow or (arm in behind and counts.get(arm) == 1)]:
+            return f"as {once[0]} ran once"
         if why := self.shines():
             return why
         return self.unbound()
-
-    def once(self) -> list[str]:
-        """The static arms that run once: they are stopped at a deadline, or are far behind."""
-        return [*self.world.case.slow, *self.table.behind(self.world)]
 
     def shines(self) -> str:
         """Which arm that ran once did better than the best of the others; empty if none."""
         for score in self.world.case.scores:
             best = self.table.best_static(self.world, score)
-            for arm in self.once() if best else ():
+            for arm in self.world.case.slow if best else ():
                 seen, usual = (
                     self.table.scored(self.world, arm, score),
                     self.table.median(self.world, best or "", score),
@@ -155,7 +155,9 @@ def _unless_cut(one: _Judged, judged: Gate) -> Gate:
 def _events(one: _Judged) -> list[Gate]:
     # A world in which every static arm loses a process: there a policy may, too. Of those that were stopped before
     # their end nobody knows.
-    static = [arm.key for arm in one.table.arms(one.world) if arm.static]
+    # One run of an arm that is far behind says less of its life than those of the policy.
+    behind = one.table.behind(one.world)
+    static = [arm.key for arm in one.table.arms(one.world) if arm.static and arm.key not in behind]
     if static and not any(one.table.whole(one.world, arm) for arm in static):
         return []
     every = [run for arm in one.table.arms(one.world) for run in one.table.runs(one.world, arm.key)]

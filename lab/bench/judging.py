@@ -8,7 +8,8 @@ from lab.bench.common import SWAPPED_OUT
 from lab.bench.spec import Bind, Case, Metric
 
 RUNS, RUNS_SWAPPING = 3, 5
-"""Of each arm in each row, no more and no fewer; in rows that swap equal runs differ by more."""
+"""Of each arm in each row, no more and no fewer, but for what runs once (`slow`, BEHIND); in rows that swap equal runs
+differ by more."""
 SWAPPING = (
     "mixed/*", "redis/*-high", "redis/*-max", "zipf/high", "memcached/max", "hostpressure/*", "tree/*", "swap/*",
     "vmhost/*", "square/*", "late/*", "advised/*-high", "heap/*", "database/*-high", "kernbench/high", "cpus/*",
@@ -24,9 +25,11 @@ STATIC = ("always", "madvise", "never", "only16", "only32", "only64", "only64-2m
 """The settings that the best static one is chosen from. A row in which one of them is missing, of those that are meant
 for it (lab/bench/arms.py), is not judged by it."""
 BEHIND = 0.90
-"""A static arm whose first run has less than this of the best first one, in each score of a row, does not run there
-again: it is neither the best nor within NEAR of it. Runs of one arm differ by 0.3 to 0.4 %, by 8 % at most. What
-is compared by itself runs as often as the others (`compared`)."""
+"""A static arm whose first run has less than this of the best one's median, in each score of a row, does not run there
+again: it is neither the best nor within NEAR of it. In the rows where this counts, runs of one arm lie within 4 % of
+each other. What is compared by itself runs as often as the others (`kept_up`)."""
+UNEVEN = ("cpus/*", "redis/bgsave-*", "square/*", "tree/follows", "memcached/max")
+"""Rows where they do not, by up to 16 %, or where an arm is killed in some runs only: there all run as often."""
 NEAR = 0.98
 """A latency is compared with the least of the static arms that reach this much of the best one's score."""
 RESOLUTION = {"s": 0.005, "pages": 128.0}
@@ -92,8 +95,8 @@ def binds(case: Case) -> tuple[Bind, ...]:
 
 
 def runs(case: Case) -> int:
-    """How often each arm is run; those that are stopped at a deadline (`slow`) run once, as does
-    every arm in a row that has to be named: half an hour."""
+    """How often each arm is run; those that are stopped at a deadline (`slow`) or far behind run once, as does every
+    arm in a row that has to be named: half an hour."""
     if case.named:
         return 1
     return RUNS_SWAPPING if swaps(case) else RUNS
@@ -119,10 +122,15 @@ def of_memory(case: Case, metric: Metric) -> str:
     return _bound(_MEMORIES, case, metric, MEMORY)
 
 
-def compared(case: Case) -> tuple[str, ...]:
+def kept_up(case: Case) -> tuple[str, ...]:
     """The static arms that something is compared with by itself, however they do: `never` wherever memory, floors and
     what must bind are, `always` where nothing is reclaimed."""
     return ("never", "always") if case.roomy else ("never",)
+
+
+def even(case: Case) -> bool:
+    """Whether one run of an arm says if it is far behind."""
+    return not any(fnmatch(case.name, pattern) for pattern in UNEVEN)
 
 
 def of_never(case: Case) -> bool:

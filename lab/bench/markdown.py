@@ -7,7 +7,7 @@ from typing import Any
 from lab.bench import published
 from lab.bench.compare import LEFT_OUT, ablated, ablation, sweeps, tlb_lines
 from lab.bench.table import Table
-from lab.bench.text import case_table, clock_line, heat_map, not_modelled, warnings
+from lab.bench.text import ONCE, case_table, clock_line, heat_map, not_modelled, warnings
 from lab.report.parts import NO_MERIT, NOTE, gate_value, grid, order, state, total_of
 from lab.report.stats import INTERVAL
 from lab.results import Gate
@@ -30,7 +30,7 @@ def render(table: Table, gates: Sequence[Gate], environment: dict[str, Any]) -> 
             if part
         ),
         "## Regret\n\nAn arm's result divided by that of the best static setting of its row (*); 1 means nobody could "
-        "have chosen better by hand.\n\n" + "\n".join(heat_map(table)),
+        f"have chosen better by hand. {ONCE}.\n\n" + "\n".join(heat_map(table)),
         *_published(table),
         *_variants(table),
         f"## Scenarios\n\nMedians; in brackets {INTERVAL}.",

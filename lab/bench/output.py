@@ -42,7 +42,7 @@ def _cell(table: Table, world: World, arm: str) -> dict[str, Any]:
 def collect(table: Table) -> dict[str, Any]:
     """{"worlds": {case/lru: {"title", "regret": {score: {arm: ...}}, "arms": {arm: {"runs", "fates",
     metric: {"median", "min", "max", "interval"}, "walks_by_program": {name: {"user", "kernel"}}, "modelled", "lost"}},
-    "variants": {rule taken away or constant varied: as an arm}, "tlb", "model"}},
+    "variants": {rule taken away or constant varied: as an arm}, "behind": [arm, ...], "tlb", "model"}},
     "rules": [...], "constants": [...], "published": [...]}; the last three in words, as the tables have them."""
     worlds: dict[str, Any] = {}
     for world in table.worlds:
@@ -58,6 +58,7 @@ def collect(table: Table) -> dict[str, Any]:
                     "best_static": one.best,
                 }
         worlds[world.key] = {"title": world.title, "regret": regret, "arms": arms, "variants": variants}
+        worlds[world.key]["behind"] = table.behind(world)
         if table.tlb:
             model = table.tlb.of(world.case)
             worlds[world.key] |= {"tlb": table.tlb.line(world.case), "model": model and model.identity()}

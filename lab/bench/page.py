@@ -16,7 +16,7 @@ from lab.bench.served import panels
 from lab.bench.spec import Metric
 from lab.bench.style import CSS
 from lab.bench.table import Table, World
-from lab.bench.text import clock_line, field, label, not_modelled, regret_field, row_name, warnings
+from lab.bench.text import ONCE, clock_line, field, label, not_modelled, regret_field, row_name, warnings
 from lab.bench.timeline import timeline
 from lab.bench.walks import PER_INSTRUCTION, PER_OPERATION
 from lab.report import svg
@@ -110,7 +110,8 @@ def _heat_map(table: Table) -> str:
     return (
         "<section><h2>Regret</h2><div class='scroll'><table class='heat'><thead><tr><th></th>"
         f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f"<p class='note'>* is the best static setting of its row. Small: {RATIO}. Green from 0.98 on.</p></section>"
+        f"<p class='note'>* is the best static setting of its row. {ONCE}. Small: {RATIO}. Green from 0.98 on.</p>"
+        "</section>"
     )
 
 

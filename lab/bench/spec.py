@@ -47,6 +47,8 @@ class Machine:
     swap_mib: int
     swap_wait_us: int = 0
     """What each request to the swap device waits for, as on a disk; 0: zram, which never waits."""
+    swap_mib_per_s: int = 0
+    """What that disk moves in a second; 0: it has no limit."""
     disk_mib: int = 0
     """A file system in memory that no cgroup pays for, at /mnt."""
     min_free_kbytes: int = 2048

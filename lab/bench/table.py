@@ -73,12 +73,6 @@ def quotient(score: Metric, mine: float, theirs: float) -> float:
     return above / below if below else math.inf
 
 
-def _rated(run: Run, score: Metric) -> float | None:
-    """A run's score; the worst there is if it lost a process for lack of memory and has none."""
-    value = score.of(run)
-    return value if value is not None or not run.oom_kills else 0.0 if score.better > 0 else math.inf
-
-
 def _picked(rivals: Mapping[str, list[float]], choose: Callable[[int | None], str]) -> Baseline:
     """Of each repeat, the value of the arm that is chosen with that one left out; of a single one, by itself."""
     count = len(next(iter(rivals.values())))
@@ -148,7 +142,9 @@ class Table:
     def scored(self, world: World, arm: str, score: Metric) -> list[float]:
         """As `values`, but a run that lost a process for lack of memory counts as the worst there is: of an arm that
         dies now and then the other runs are still something to be compared with."""
-        known = [_rated(run, score) for run in self.runs(world, arm)]
+        worst = 0.0 if score.better > 0 else math.inf
+        found = [(run, score.of(run)) for run in self.runs(world, arm)]
+        known = [worst if value is None and run.oom_kills else value for run, value in found]
         return [value for value in known if value is not None] if None not in known else []
 
     def figure(self, world: World, arm: str, metric: Metric) -> Figure | None:
@@ -184,20 +180,23 @@ class Table:
         return {key: values for key, values in found.items() if len(values) == most}
 
     def behind(self, world: World) -> list[str]:
-        """The static arms of which the first run says that they cannot be the best: see judging.BEHIND."""
+        """The static arms of which the first run says that they cannot be the best: see judging.BEHIND. None of those
+        without a figure: they were killed, or stopped by the clock of this machine."""
+        if not judging.even(world.case):
+            return []
         firsts = {
             arm.key: runs[0]
             for arm in self.arms(world)
             if arm.static and (runs := self.runs(world, arm.key)) and not (runs[0].cell.repeat or runs[0].by_host)
         }
-        near = set(judging.compared(world.case))
+        near = {*judging.kept_up(world.case), *(arm for arm, run in firsts.items() if run.oom_kills)}
         for score in world.case.scores:
-            found = {arm: _rated(run, score) for arm, run in firsts.items()}
-            known = {arm: value for arm, value in found.items() if value is not None}
-            # Without a figure nobody is behind.
-            near |= set(found) - set(known)
-            best = max(known.values(), key=lambda value: value * score.better, default=0.0)
-            near |= {arm for arm, value in known.items() if quotient(score, value, best) >= judging.BEHIND}
+            rivals = {arm: value for arm in firsts if (value := self.median(world, arm, score)) is not None}
+            best = max(rivals.values(), key=lambda value: value * score.better, default=0.0)
+            for arm, run in firsts.items():
+                value = score.of(run)
+                if value is None or quotient(score, value, best) >= judging.BEHIND:
+                    near.add(arm)
         return [arm for arm in firsts if arm not in near]
 
     def best_static(self, world: World, score: Metric) -> str | None:

@@ -53,6 +53,10 @@ def row_name(table: Table, world: World, score: Metric) -> str:
     return f"{name}: {score.label}" if len(world.case.scores) > 1 else name
 
 
+ONCE = "(1): by one run, in which it was far behind"
+"""Of a field of the heat map."""
+
+
 def regret_field(table: Table, world: World, arm: str, score: Metric) -> str:
     """A field of the heat map: regret, or what became of the arm."""
     found, runs = table.regret(world, arm, score), table.runs(world, arm)
@@ -63,7 +67,8 @@ def regret_field(table: Table, world: World, arm: str, score: Metric) -> str:
     if found is None or (found.value == 0 and not table.values(world, arm, score)):
         killed = any(run.oom_kills for run in runs)
         return "killed" if killed else "failed" if found else "nothing to compare"
-    return f"{found.value:.3f}" + ("*" if found.best == arm else "")
+    once = " (1)" if len(runs) == 1 and arm in table.behind(world) else ""
+    return f"{found.value:.3f}" + ("*" if found.best == arm else "") + once
 
 
 def heat_map(table: Table) -> list[str]:

@@ -83,13 +83,15 @@ def objections(name: str, body: dict[str, Any]) -> list[str]:
 
 def _unfit(scale: Scale, worlds: Mapping[str, Any]) -> list[str]:
     """Rows that lack an arm, or one of whose arms did not run as often as is fixed; those stopped at a deadline run
-    once."""
+    once, those far behind may."""
     found = []
     for case in scenarios.cases(scale):
         wanted = {arm: 1 if arm in case.slow else judging.runs(case) for arm in judged_arms(case)}
         for key in (f"{case.name}/{lru}" for lru in case.lrus if f"{case.name}/{lru}" in worlds):
-            arms = worlds[key]["arms"]
-            found += [key] if any(arms.get(arm, {}).get("runs") != runs for arm, runs in wanted.items()) else []
+            arms, once = worlds[key]["arms"], worlds[key].get("behind", [])
+            counts = {arm: arms.get(arm, {}).get("runs") for arm in wanted}
+            odd = [arm for arm, runs in wanted.items() if counts[arm] not in (runs, 1 if arm in once else runs)]
+            found += [key] if odd else []
     return found
 
 

@@ -27,7 +27,7 @@ _ROWS = sum(len(case.lrus) for case in scenarios.cases(Scale.CI))
 
 
 def bench(directory: Path, rows: list[str] | None = None, changed_runs: dict[str, int] | None = None,
-          **changed: Any) -> None:  # fmt: skip
+          behind: tuple[str, ...] = (), **changed: Any) -> None:  # fmt: skip
     """Leaves a run of the suite there: figures of one case, which stand for those of all."""
     write = functools.partial(results.write, directory=directory)
     with mock.patch.object(output, "RESULTS", directory), mock.patch.object(results, "write", write):
@@ -41,7 +41,7 @@ def bench(directory: Path, rows: list[str] | None = None, changed_runs: dict[str
         known = {arm: figures["arms"].get(arm, figures["arms"]["never"]) for arm in counts}
         arms = {arm: {**known[arm], "runs": count} for arm, count in counts.items() if count}
         for lru in case.lrus:
-            worlds[f"{case.name}/{lru}"] = {**figures, "arms": arms}
+            worlds[f"{case.name}/{lru}"] = {**figures, "arms": arms, "behind": list(behind)}
     body["metrics"]["worlds"] = {key: worlds[key] for key in (worlds if rows is None else rows)}
     body["when"] = "2026-11-22T23:59:00+00:00"
     (directory / "bench.json").write_text(json.dumps(body))
@@ -91,6 +91,8 @@ class PublishTest(unittest.TestCase):
             ("2 rows lack an arm, or", {"changed_runs": {"never": 6}}),
             ("2 rows lack an arm, or", {"changed_runs": {"mthp_ext": 0}}),
             ("set-high/classic for one", {"changed_runs": {"only32": 0}}),
+            ("2 rows lack an arm, or", {"changed_runs": {"only16": 1}}),
+            ("2 rows lack an arm, or", {"changed_runs": {"only16": 2}, "behind": ("only16",)}),
             ("scale smoke", {"scale": "smoke"}),
             ("commit first", {"revision": "1f89d70-dirty"}),
             ("commit first", {"revision": None}),
@@ -98,6 +100,10 @@ class PublishTest(unittest.TestCase):
         ):
             bench(self.source, **changed)
             self.refused(why, "bench")
+
+    def test_an_arm_that_is_far_behind_may_run_once(self) -> None:
+        bench(self.source, changed_runs={"only16": 1}, behind=("only16", "only32"))
+        self.assertEqual(len(self.publish("bench")), 3)
 
     def test_without_a_run_or_with_half_of_its_files(self) -> None:
         self.refused("run `make bench` first")

@@ -40,11 +40,12 @@ class _Plan:
             raise LabError(Exit.GUEST_DIED, "killed")
         return item
 
-    def run(self, count: int, width: int, kept: tuple[int, ...] = ()) -> Finished[int]:
+    def run(self, count: int, width: int, kept: tuple[int, ...] = (), known_to_work: bool = False) -> Finished[int]:
         with mock.patch.object(proc, "stop_all", self.stopped.set):
             return run_all(
                 range(count), self.one, lambda *_: None, width,
                 names=lambda item: [f"cell {item}"], tried=lambda item: item not in kept,
+                known_to_work=known_to_work,
             )  # fmt: skip
 
 
@@ -119,6 +120,18 @@ class HopelessTest(unittest.TestCase):
     def test_what_was_kept_from_another_day_is_no_success(self) -> None:
         fate: dict[int, LabError | OSError | str] = dict.fromkeys(range(3, 9), "waits")
         self.assertEqual(_Plan({**fate, 1: _fails(), 2: _fails()}).run(9, 1, kept=(0,)).not_run, 6)
+
+    def test_what_is_known_to_work_is_not_given_up(self) -> None:
+        fates: dict[int, LabError | OSError | str] = {0: _fails(), 1: _fails()}
+        self.assertEqual(_Plan(fates).run(6, 1).not_run, 4)
+        self.assertEqual(_Plan(fates).run(6, 1, known_to_work=True).runs, [2, 3, 4, 5])
+
+    def test_one_plan_after_another(self) -> None:
+        first = Finished([1], [schedule.Failed("cell", _fails(), "a")], not_run=1)
+        later = Finished([2], [schedule.Failed("other", _fails(), "b")], interrupted=True, not_run=2)
+        both = first.then(later)
+        self.assertEqual((both.runs, [one.name for one in both.failures]), ([1, 2], ["cell", "other"]))
+        self.assertEqual((both.interrupted, both.not_run), (True, 3))
 
     def test_a_plan_of_one(self) -> None:
         finished = _Plan({0: _fails()}).run(1, 2)

@@ -167,7 +167,7 @@ class Shared(Generic[C, R]):
     One that fails does not stop the others, also where the host fails it (a full disk). When the first to end, `width`
     and at least two, all failed for the same cause, the others would fail for it, too, and are given up. `names` are an
     item's, the first one for people; a result that was not `tried` just now (it was kept from another day) does not
-    count as a success.
+    count as a success, but one before them does, where it is `known_to_work`.
     """
 
     def __init__(
@@ -179,12 +179,13 @@ class Shared(Generic[C, R]):
         *,
         width: int = 2,
         tried: Callable[[R], bool] = lambda _: True,
+        known_to_work: bool = False,
     ) -> None:
         self._items, self._one, self._failed, self._names = items, one, failed, names
         self._width, self._tried = width, tried
         self._runs: dict[int, R] = {}
         self._failures: list[Failed] = []
-        self._succeeded = self._over = False
+        self._succeeded, self._over = known_to_work, False
         self._left = len(items)
         self._lock = threading.Lock()
 
@@ -244,10 +245,11 @@ def run_all(
     *,
     names: Callable[[C], Sequence[str]] = lambda item: [str(item)],
     tried: Callable[[R], bool] = lambda _: True,
+    known_to_work: bool = False,
 ) -> Finished[R]:
     """Runs `one` on each item as `Shared` does, `width` at a time. What runs is ended when the others are given up; an
     interrupt stops all and keeps what was done."""
-    shared = Shared(items, one, failed, names, width=width, tried=tried)
+    shared = Shared(items, one, failed, names, width=width, tried=tried, known_to_work=known_to_work)
     pool = ThreadPoolExecutor(width)
     futures = [pool.submit(shared.run, index) for index in range(len(items))]
     interrupted = False

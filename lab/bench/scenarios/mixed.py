@@ -84,6 +84,16 @@ def throughput(run: Run) -> float | None:
     return pieces * CHUNK_MIB / busy if busy > 0 else None
 
 
+BATCH = Metric("batch", "batch job, MiB per CPU second", "", +1, throughput)
+
+
+def batch() -> Task:
+    """That job, in the cgroup `batch`. Each piece is mapped and unmapped by itself, as large arrays are; else the
+    allocator would keep and reuse it."""
+    argv = python.argv(_BATCH, chunk=CHUNK_MIB)
+    return Task("batch", Role.BESIDE, argv, group="batch", env={"MALLOC_MMAP_THRESHOLD_": "131072"})
+
+
 def resident(run: Run) -> float | None:
     """Mean of what all services have, MiB."""
     seen = [sample.current["small"] for sample in run.samples]
@@ -94,14 +104,6 @@ def cases(scale: Scale) -> list[Case]:
     """One."""
     size = _SIZES[scale]
     groups, tasks = services(size.services)
-    # Each piece is mapped and unmapped by itself, as large arrays are; else the allocator would keep and reuse it.
-    batch = Task(
-        "batch",
-        Role.BESIDE,
-        python.argv(_BATCH, chunk=CHUNK_MIB),
-        group="batch",
-        env={"MALLOC_MMAP_THRESHOLD_": "131072"},
-    )
     limit = size.store.limit_mib * MIB
     return [
         Case(
@@ -117,14 +119,14 @@ def cases(scale: Scale) -> list[Case]:
             tasks=(
                 *tasks,
                 store.server(),
-                batch,
+                batch(),
                 store.benchmark("load", Role.LOAD, "set", size.store.keys, size.requests),
                 store.PROBE,
             ),
             software=("redis", "python"),
             scores=(
                 store.rps(),
-                Metric("batch", "batch job, MiB per CPU second", "", +1, throughput),
+                BATCH,
                 Metric("small", "small services, resident", "MiB", -1, resident),
             ),
             tail=store.TAIL,

@@ -3,8 +3,8 @@
 
 from dataclasses import replace
 
-from lab.bench.scenarios import disk, store
-from lab.bench.spec import MIB, Bind, Case, Metric, Role, Scale, Task
+from lab.bench.scenarios import disk, mixed, store
+from lab.bench.spec import MIB, Bind, Case, Group, Metric, Role, Scale, Task
 
 _ZSWAP = "/sys/module/zswap/parameters"
 
@@ -83,6 +83,42 @@ def _off(scale: Scale) -> Case:
     )  # fmt: skip
 
 
+_MIB_PER_S = 128
+"""Of all requests: a network volume."""
+
+
+def _shared(scale: Scale) -> Case:
+    """What the one writes and never reads again keeps the other waiting."""
+    case, size = _disk(scale), store.SIZES[scale]
+    server, _, *probes = case.tasks
+    keys = size.keys * 63 // 100
+    warm_up_s, time_s = _STEADY_S[scale]
+    return replace(
+        case,
+        key="shared",
+        title=f"Redis, half of it GET, and a batch job, each with memory.high = {size.limit_mib}M, swap on a disk that "
+        f"takes {_WAIT_US} us and moves {_MIB_PER_S} MiB/s",
+        # What is swapped stays in the guest's memory.
+        machine=replace(case.machine, memory_mib=2 * (case.machine.memory_mib + case.machine.swap_mib),
+                        swap_mib=2 * case.machine.swap_mib, swap_mib_per_s=_MIB_PER_S),
+        groups=(*case.groups, Group("batch", {"memory.high": size.limit_mib * MIB})),
+        tasks=(
+            server,
+            store.fill(keys),
+            mixed.batch(),
+            store.client(keys, store.UNIFORM, 50, warm_up_s, time_s),
+            *probes,
+        ),
+        software=(*case.software, "python"),
+        slow=(),
+        scores=(store.served_rate(),),
+        tail=store.client_figure("p99", "p99 latency"),
+        # Not judged: whoever starves the other has more of the disk.
+        more=(store.client_figure("max", "worst latency"), mixed.BATCH),
+        deadline_s=time_s + 20,
+    )  # fmt: skip
+
+
 def cases(scale: Scale) -> list[Case]:
-    """Three."""
-    return [_zswap(scale), _disk(scale), _off(scale)]
+    """Four."""
+    return [_zswap(scale), _disk(scale), _shared(scale), _off(scale)]

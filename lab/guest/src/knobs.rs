@@ -82,17 +82,25 @@ pub fn command(program: &str, args: &[&str]) -> Result<(), Failure> {
     }
 }
 
-/// Switches swap of `bytes` on (none with 0), on zram or, where requests wait for `wait_us`, on a device like a disk;
-/// and pins vm.min_free_kbytes. To be called after THP was set: khugepaged, which starts with the first size, sets the
+/// What a device like a disk takes.
+#[derive(Clone, Copy)]
+pub struct Disk {
+    /// Of each request, microseconds.
+    pub wait_us: u64,
+    /// Of all of them, MiB per second; 0: without a limit.
+    pub mib_per_s: u64,
+}
+
+/// Switches swap of `bytes` on (none with 0), on zram or, where requests wait, on a device like a disk; and pins vm.min_free_kbytes. To be called after THP was set: khugepaged, which starts with the first size, sets the
 /// latter as well.
 ///
 /// # Errors
 /// The kernel lacks the device, or does not take a value.
-pub fn swap(bytes: u64, wait_us: u64, min_free_kbytes: u64) -> Result<(), Failure> {
+pub fn swap(bytes: u64, speed: Disk, min_free_kbytes: u64) -> Result<(), Failure> {
     if bytes > 0 {
-        let device = match wait_us {
+        let device = match speed.wait_us {
             0 => zram(bytes)?,
-            _ => disk(bytes, wait_us)?,
+            _ => disk(bytes, speed)?,
         };
         for program in ["mkswap", "swapon"] {
             command(program, &[device])?;
@@ -111,7 +119,7 @@ fn zram(bytes: u64) -> Result<&'static str, Failure> {
 
 /// Memory of the guest's that answers after a while, by the guest's own clock. The kernel reads ahead from it, as it does
 /// by default: a device that waits is read by several pages at once.
-fn disk(bytes: u64, wait_us: u64) -> Result<&'static str, Failure> {
+fn disk(bytes: u64, speed: Disk) -> Result<&'static str, Failure> {
     let failed = |e: io::Error| Failure::new("make a disk of null_blk", e);
     mount(
         Some("configfs"),
@@ -129,7 +137,8 @@ fn disk(bytes: u64, wait_us: u64) -> Result<&'static str, Failure> {
         ("memory_backed", 1),
         // Completes by a timer.
         ("irqmode", 2),
-        ("completion_nsec", wait_us * 1000),
+        ("completion_nsec", speed.wait_us * 1000),
+        ("mbps", speed.mib_per_s),
         ("power", 1),
     ] {
         write(format!("{disk}/{attribute}"), &value.to_string())?;

@@ -17,6 +17,8 @@ pub struct Cell {
     pub swap_bytes: u64,
     /// What each request to it waits for, as on a disk; 0: it is zram.
     pub swap_wait_us: u64,
+    /// What that disk moves in a second, MiB; 0: it has no limit.
+    pub swap_mib_per_s: u64,
     /// Size of a file system (ext2 on zram, mounted at /mnt) in bytes; 0 for none.
     pub disk_bytes: u64,
     /// vm.min_free_kbytes, the same in every arm: switching THP on would raise it.

@@ -55,7 +55,11 @@ fn run(path: &str) -> Result<(), Failure> {
     for (file, value) in &cell.writes {
         knobs::write(file, value)?;
     }
-    knobs::swap(cell.swap_bytes, cell.swap_wait_us, cell.min_free_kbytes)?;
+    let speed = knobs::Disk {
+        wait_us: cell.swap_wait_us,
+        mib_per_s: cell.swap_mib_per_s,
+    };
+    knobs::swap(cell.swap_bytes, speed, cell.min_free_kbytes)?;
     if cell.disk_bytes > 0 {
         disk(cell.disk_bytes)?;
     }
