@@ -214,7 +214,7 @@ struct mthp_walk {
 	__u32 begun;		/* 1: it is known which cgroups are visited */
 	__u32 whole;		/* 1: all; 0: those that were awake */
 	__u32 lightly;		/* 1: of those that were not only the stall is looked at */
-	__u32 swap_short;	/* user space's: 1: less than a quarter of the machine's swap space is free */
+	__u32 swap_dear;	/* user space's: 1: the machine's swap space is short, or on a device that waits */
 	__u32 pud_on;		/* user space's: 1: the setting of 1 GiB is not never */
 };
 

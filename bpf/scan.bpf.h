@@ -109,8 +109,8 @@ __noinline int mthp_scan_memory(struct cgroup *cgrp __arg_trusted, struct mthp_c
 	return 0;
 }
 
-/* Less than a quarter of the machine's swap space was free when the scan began. */
-__u32 mthp_swap_short SEC(".data.scan") = 0;
+/* What went to swap when the scan began was at somebody else's cost: space was short, or the device waits. */
+__u32 mthp_swap_dear SEC(".data.scan") = 0;
 
 /*
  * Of the levels from @cgrp's up, the highest whose limit is reached: all below it may miss what goes.
@@ -204,7 +204,7 @@ __noinline int mthp_scan_taken(struct cgroup *cgrp __arg_trusted, struct mthp_cg
 	if (!state->populated)
 		return 0;
 	if (!mthp_never_fits(t->limit_share, t) && mthp_has(t, MTHP_RULE(PRESSURE)) && mthp_has(t, MTHP_RULE(ROOM)) &&
-	    !state->unlimited && !mthp_swap_short && bpf_ksym_exists(bpf_mem_cgroup_vm_events) &&
+	    !state->unlimited && !mthp_swap_dear && bpf_ksym_exists(bpf_mem_cgroup_vm_events) &&
 	    bpf_ksym_exists(bpf_cgroup_spare_pages))
 		taken.reached = mthp_reached(cgrp, t);
 	if (taken.reached) {
@@ -357,7 +357,7 @@ static __noinline int mthp_begin(struct mthp_walk *walk)
 	if (!root)
 		return 0;
 	calm = mthp_is_calm(root);
-	mthp_swap_short = walk->swap_short;
+	mthp_swap_dear = walk->swap_dear;
 	mthp_pud_on = walk->pud_on;
 	if (mthp_load()->rules & MTHP_RULE(ROOM))
 		mthp_read_machine(&mthp_scan_machine, root, 0);

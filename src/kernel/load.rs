@@ -287,7 +287,7 @@ impl AsFd for Loaded {
 fn run_scan(program: BorrowedFd<'_>, root_id: u64, has_pud: bool) -> Result<()> {
     let walk = Walk {
         root_id,
-        swap_short: swap::is_short().into(),
+        swap_dear: swap::is_dear().into(),
         pud_on: (has_pud && thp::sizes_of_this_machine().pud().is_some()).into(),
         ..Walk::default()
     };
