@@ -214,7 +214,7 @@ metrics() {
 	curl -s --unix-socket /run/mthp_ext/metrics.sock http://localhost/metrics | grep -q '^mthp_ext_'
 }
 
-# The drop-in of docs/operations.md.
+# The drop-in for metrics of docs/first-day.md.
 metrics_on_a_port() {
 	fresh PrivateNetwork=no 'RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6' IPAddressDeny= \
 		ExecStart= "$run --metrics 127.0.0.1:9876"

@@ -60,9 +60,9 @@ pub const PREFIX: &str = "mthp_ext";
 /// Cgroups that are served at most: those that have asked the most.
 pub const MOST_CGROUPS: usize = 1000;
 
-/// Series of a cgroup at least: requests and the largest folio by reason, pressure, and both
-/// counters of one size.
-pub const LEAST_SERIES: usize = 2 * Reason::ALL.len() + 1 + 2;
+/// Series of a cgroup at least: requests and the largest folio by reason, pressure, unmissed, and
+/// both counters of one size.
+pub const LEAST_SERIES: usize = 2 * Reason::ALL.len() + 2 + 2;
 
 /// And at most: room, memory, for each reason each rule that has narrowed, and each size; 1 GiB at
 /// page faults alone.
@@ -141,6 +141,8 @@ metrics! {
         "The largest folio that a request gets now; the size of a base page: no large ones";
     PRESSURE: "pressure", Gauge, None, ["cgroup"],
         "1: the rule pressure counts the cgroup as stalled";
+    UNMISSED: "unmissed", Gauge, None, ["cgroup"],
+        "1: neither stall nor a limit narrows faults, but of advised memory: next to nothing comes back of what reclaim takes";
     ROOM: "room", Gauge, Some(Unit::Bytes), ["cgroup"],
         "What is left at the level that leaves the least, a limit or the machine; absent where none counts";
     MEMORY: "memory", Gauge, Some(Unit::Bytes), ["cgroup"],

@@ -161,8 +161,9 @@ pub static OPTIONS: &[Opt] = &[
         unit: Unit::Set(BIND),
         range: None,
         default: "none",
-        help: "What every rule binds in addition: advised (MADV_HUGEPAGE memory; without it, it \
-               gets what the cgroup can hold), collapse (MADV_COLLAPSE); or none",
+        help: "What every rule binds as it binds other memory: advised (MADV_HUGEPAGE memory; without it, it \
+               gets what the cgroup can hold, also where nobody misses what reclaim takes), collapse \
+               (MADV_COLLAPSE); or none",
         rules: &[],
         measuring: false,
         field: Field::U32(|t| &mut t.bind.0),

@@ -17,7 +17,7 @@ use crate::model::config::XATTR;
 use crate::model::counts::{self, BySize, SizeCount};
 use crate::model::orders::Sizes;
 use crate::model::reason::{ByReason, Reason};
-use crate::model::rule::Rule;
+use crate::model::rule::{Rule, Rules};
 use crate::model::units::{show_duration, show_size};
 
 /// One cgroup that at least one policy binds.
@@ -52,9 +52,10 @@ pub struct CgroupLine {
     /// It counts as stalled.
     pub pressure: bool,
     /// Next to nothing comes back of much that reclaim takes below its limits, and the machine has
-    /// room: by no policy do stall or the limits narrow faults, but of advised memory.
+    /// room: by no policy do stall or the limits narrow faults, but of advised memory.  Policies without
+    /// either rule are not asked, nor are those that run dry.
     pub unmissed: bool,
-    /// One of the policies says otherwise, or nobody knows what it says.
+    /// One of the others says otherwise, or nobody knows what it says.
     #[serde(skip)]
     missed: bool,
     /// As of the last scan; none before the first, and where pressure is not tracked.
@@ -126,6 +127,12 @@ impl Answer {
             Err(error) => Answer::Unreadable(Some(error.to_string())),
         }
     }
+}
+
+/// Has it one of the rules that are lifted where nobody misses what reclaim takes?
+fn narrows_by_what_is_missed(tunables: &Tunables) -> bool {
+    let rules = Rules(tunables.rules);
+    rules.has(Rule::Pressure) || rules.has(Rule::Room)
 }
 
 /// Are they of an override that a cgroup has of its own?
@@ -276,8 +283,10 @@ impl CgroupLine {
             }
         }
         self.pressure |= now.pressure != 0;
-        self.missed |= now.unmissed == 0;
-        self.unmissed = !self.missed;
+        if !dry && narrows_by_what_is_missed(&verdict.tunables) {
+            self.missed |= now.unmissed == 0;
+            self.unmissed = !self.missed;
+        }
         if now.room_bytes != NO_LIMIT && self.room_bytes.is_none_or(|room| now.room_bytes < room) {
             self.room_bytes = Some(now.room_bytes);
             self.level.clone_from(&verdict.level);
@@ -446,27 +455,56 @@ pub mod tests {
         assert_eq!(line.orders[Reason::Collapse], 0x3fc);
     }
 
-    /// Where one of them narrows by stall or a limit it is so.
+    /// Where one of them narrows by stall or a limit it is not.
     #[test]
     fn what_is_lifted_by_all_policies_is() {
-        let line = |lifted: &[u32], unreadable| {
+        use Rule::{Cap, Pressure, Room, Small, Sparse};
+        /// `unmissed`, its rules, and whether it runs dry.
+        type Policy = (u32, &'static [Rule], bool);
+        const LIFTS: Policy = (1, &Rule::ALL, false);
+        const NARROWS: Policy = (0, &Rule::ALL, false);
+        let line = |policies: &[Policy], unreadable| {
             let dir = tempfile::tempdir().unwrap();
             let mut line = CgroupLine::new(dir.path(), &Names::new(dir.path()));
             if unreadable {
                 line.add_unreadable("theirs", None, &X86);
             }
-            for unmissed in lifted {
+            for (unmissed, rules, dry_run) in policies {
                 let mut one = verdict(!1, !1, RuleNumber::MTHP_NONE);
                 one.explained.now.unmissed = *unmissed;
+                one.tunables.rules = rules.iter().copied().collect::<Rules>().0;
+                one.dry_run = *dry_run;
                 line.add(&one, &X86);
             }
             line.unmissed
         };
-        assert!(line(&[1], false) && line(&[1, 1], false));
-        for others in [&[][..], &[0], &[1, 0], &[0, 1], &[1, 0, 1]] {
-            assert!(!line(others, false), "{others:?}");
+        assert!(line(&[LIFTS], false) && line(&[LIFTS, LIFTS], false));
+        let others: [&[Policy]; 5] = [
+            &[],
+            &[NARROWS],
+            &[LIFTS, NARROWS],
+            &[NARROWS, LIFTS],
+            &[LIFTS, NARROWS, LIFTS],
+        ];
+        for policies in others {
+            assert!(!line(policies, false), "{policies:?}");
         }
-        assert!(!line(&[1], true));
+        assert!(!line(&[LIFTS], true));
+        let by_neither: [Policy; 4] = [
+            (0, &[Cap], false),
+            (0, &[Small, Sparse], false),
+            (0, &Rule::ALL, true),
+            (1, &Rule::ALL, true),
+        ];
+        for one in by_neither {
+            assert!(line(&[one, LIFTS], false), "{one:?}");
+            assert!(line(&[LIFTS, one], false), "{one:?}");
+            assert!(!line(&[LIFTS, one, NARROWS], false), "{one:?}");
+            assert!(!line(&[one], false), "there is nothing to lift: {one:?}");
+        }
+        for rule in [&[Pressure], &[Room]] {
+            assert!(!line(&[LIFTS, (0, rule, false)], false), "{rule:?}");
+        }
     }
 
     /// Whose override it is shows, also where its policy has the name of the root's.

@@ -225,6 +225,8 @@ fn of_cgroup(
     }
     if metric == metrics::PRESSURE {
         out.add(&[name], u64::from(now.pressure != 0))
+    } else if metric == metrics::UNMISSED {
+        out.add(&[name], u64::from(now.unmissed != 0))
     } else if metric == metrics::ROOM && now.room_bytes != NO_LIMIT {
         out.add(&[name], now.room_bytes)
     } else if metric == metrics::MEMORY && now.memory_known != 0 {
@@ -402,9 +404,11 @@ mod tests {
         db.now.memory_known = 1;
         db.now.memory_bytes = 3 << 20;
         db.now.pressure = 1;
+        db.now.unmissed = 1;
         db.now.decided[Reason::Fault as usize].orders = 0x14;
         db.now.decided[Reason::Swapin as usize].orders = 0;
-        let samples = parsed(&text(snapshot(vec![("/db".to_owned(), db)])).unwrap());
+        let all = vec![("/db".to_owned(), db), ("/web".to_owned(), explained(1))];
+        let samples = parsed(&text(snapshot(all)).unwrap());
         let is = |metric: &Metric, labels: &[&str]| value(&samples, metric, labels);
         assert_eq!(is(metrics::REQUESTS, &["/db", "fault"]), Some(7.0));
         assert_eq!(is(metrics::REQUESTS, &["/db", "reclaim"]), Some(0.0));
@@ -419,14 +423,17 @@ mod tests {
             is(metrics::ALLOWED, &["/db", "collapse"]),
             Some(2_097_152.0)
         );
-        assert_eq!(is(metrics::PRESSURE, &["/db"]), Some(1.0));
+        for metric in [metrics::PRESSURE, metrics::UNMISSED] {
+            assert_eq!(is(metric, &["/db"]), Some(1.0));
+            assert_eq!(is(metric, &["/web"]), Some(0.0));
+        }
         assert_eq!(is(metrics::ROOM, &["/db"]), Some(1_048_576.0));
         assert_eq!(is(metrics::MEMORY, &["/db"]), Some(3_145_728.0));
         assert_eq!(is(metrics::SCANS, &[]), Some(3.0));
         assert_eq!(is(metrics::SCAN_TIME, &[]), Some(1.5));
         assert_eq!(is(metrics::REPORTED, &[]), Some(2.0));
         assert_eq!(is(metrics::SUPPRESSED, &[]), Some(5.0));
-        assert_eq!(is(metrics::CGROUPS, &[]), Some(1.0));
+        assert_eq!(is(metrics::CGROUPS, &[]), Some(2.0));
         let version = env!("CARGO_PKG_VERSION");
         let abi = abi::ABI.0.to_string();
         assert_eq!(is(metrics::BUILD, &[version, &abi]), Some(1.0));
