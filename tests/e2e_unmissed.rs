@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::ext::{Ext, status_of};
 use common::worker::{Busy, MADV_PAGEOUT, Worker};
-use common::{Group, MIB, Setting, Swap, eventually, keyed, vmstat, world};
+use common::{Group, MIB, Setting, SlowSwap, Swap, eventually, keyed, vmstat, world};
 
 /// Windows in which a busy machine swaps as much as it takes.
 const WINDOW: [&str; 2] = ["--window", "3s"];
@@ -203,6 +203,28 @@ fn what_ends_is_not_for_the_taking() {
         });
         stays_missed(&group, || writes_less(&group));
     }
+}
+
+/// Who else reads from a device that waits would wait longer, and nobody is asked.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn what_goes_to_a_device_that_waits_is_missed() {
+    world();
+    let _swap = Swap::on();
+    let group = Group::new("bounded");
+    group.set("memory.high", "40M");
+    let _ext = Ext::run(&group, &WINDOW);
+    assert!(becomes_unmissed(&group));
+    let slow = SlowSwap::on();
+    eventually("it ends", || {
+        writes_and_forgets(&group);
+        !unmissed(&group)
+    });
+    stays_missed(&group, || {
+        writes_and_forgets(&group);
+    });
+    drop(slow);
+    assert!(becomes_unmissed(&group), "zram is there alone");
 }
 
 /// The same of the machine's.

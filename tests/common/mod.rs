@@ -156,26 +156,60 @@ impl Swap {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             write("/sys/block/zram0/disksize", "512M");
-            worked(&swap_command("mkswap"));
+            worked(&busybox(&["mkswap", ZRAM]));
         });
-        worked(&swap_command("swapon"));
+        worked(&busybox(&["swapon", ZRAM]));
         Swap
     }
 }
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        let out = swap_command("swapoff");
-        // A second panic would end the whole program.
-        if !std::thread::panicking() {
-            worked(&out);
-        }
+        swap_off(ZRAM);
     }
 }
 
-fn swap_command(name: &str) -> Output {
-    let mut command = Command::new("busybox");
-    command.args([name, "/dev/zram0"]).output().unwrap()
+const ZRAM: &str = "/dev/zram0";
+/// Named as its directory in configfs is.
+const SLOW: &str = "/dev/slow";
+
+/// Swap on a device that is no zram, of less priority than what is on before: little, and unused.
+pub struct SlowSwap;
+
+impl SlowSwap {
+    pub fn on() -> SlowSwap {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let configfs = "/sys/kernel/config";
+            worked(&busybox(&["mount", "-t", "configfs", "none", configfs]));
+            let device = Path::new(configfs).join("nullb/slow");
+            fs::create_dir(&device).unwrap();
+            for (file, value) in [("size", "16"), ("memory_backed", "1"), ("power", "1")] {
+                write(device.join(file), value);
+            }
+            worked(&busybox(&["mkswap", SLOW]));
+        });
+        worked(&busybox(&["swapon", SLOW]));
+        SlowSwap
+    }
+}
+
+impl Drop for SlowSwap {
+    fn drop(&mut self) {
+        swap_off(SLOW);
+    }
+}
+
+fn swap_off(device: &str) {
+    let out = busybox(&["swapoff", device]);
+    // A second panic would end the whole program.
+    if !std::thread::panicking() {
+        worked(&out);
+    }
+}
+
+fn busybox(args: &[&str]) -> Output {
+    Command::new("busybox").args(args).output().unwrap()
 }
 
 fn worked(out: &Output) {
