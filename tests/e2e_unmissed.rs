@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::ext::{Ext, status_of};
 use common::worker::{Busy, MADV_PAGEOUT, Worker};
-use common::{Group, MIB, Setting, SlowSwap, Swap, eventually, keyed, vmstat, world};
+use common::{Group, MIB, Setting, SlowSwap, Swap, eventually, free_on_node, keyed, vmstat, world};
 
 /// Windows in which a busy machine swaps as much as it takes.
 const WINDOW: [&str; 2] = ["--window", "3s"];
@@ -153,6 +153,29 @@ fn what_a_neighbour_misses_is_missed() {
     );
     drop(busy.stop());
     assert!(becomes_unmissed(&writer), "it has ended");
+}
+
+/// Others would pay, and the next scan may be far away: of a cgroup in which nobody is it asks nothing.
+#[test]
+#[ignore = "needs the lab's VM"]
+fn a_machine_that_fills_ends_it_at_once() {
+    world();
+    let _swap = Swap::on();
+    let (group, others) = (Group::new("forgets"), Group::new("others"));
+    group.set("memory.high", "40M");
+    let _ext = Ext::run(&group, &WINDOW);
+    assert!(becomes_unmissed(&group));
+    // More than is small, and less than the limit is too small for.
+    let huge = || {
+        let mut worker = Worker::new(&group);
+        worker.fill(28 * MIB);
+        worker.huge()
+    };
+    assert!(huge() > 0, "before");
+    let mut filler = Worker::new(&others);
+    filler.fill(free_on_node("0") - 192 * MIB);
+    assert!(!unmissed(&group), "nobody has asked since");
+    assert_eq!(huge(), 0);
 }
 
 /// Somebody takes, and not for its limit: those who pay are not below it.
