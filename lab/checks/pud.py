@@ -142,12 +142,6 @@ def _gates(outcome: Outcome) -> list[Gate]:
     return [*common.sums(outcome, 8), ended, *common.silence(outcome)]
 
 
-def splits(outcome: Outcome) -> dict[str, int]:
-    """Reason, walker or caller -> how many splits were traced, those that failed by themselves."""
-    found = [record for record in outcome.records if record.get("type") == "splits"]
-    return {name: value for name, value in found[-1].items() if name != "type"} if found else {}
-
-
 def soak(minutes: float, seed: int | None) -> int:
     """Random operations for `minutes` of guest time; writes build/results/soak-pud.json. 1 if a gate failed."""
     seed = common.begins(minutes, seed)
@@ -172,5 +166,5 @@ def soak(minutes: float, seed: int | None) -> int:
     )
     gates = _gates(outcome)
     environment = results.environment(kernel.release, mode, minutes=minutes, seed=seed)
-    path = results.write("soak-pud", environment, common.figures(outcome) | {"splits": splits(outcome)}, gates)
+    path = results.write("soak-pud", environment, common.figures(outcome), gates)
     return common.ended(gates, f"results: {path}", f"log: {outcome.output}")
