@@ -260,7 +260,9 @@ class Configuration(unittest.TestCase):
         self.assertNotIn("CONFIG_FS_DAX", config.checked(("mthp",)))
 
     def test_nothing_of_the_series_pud_is_booted(self) -> None:
-        with self.assertRaises(LabError) as refused:
+        # Or it would begin.
+        begun = mock.patch.object(matrix, "locked", side_effect=AssertionError)
+        with begun, self.assertRaises(LabError) as refused:
             matrix.run(boot=True, series=("pud",))
         self.assertIs(refused.exception.code, Exit.USAGE)
 
