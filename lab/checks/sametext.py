@@ -67,7 +67,10 @@ HOT = (
 """Where time is spent: faults, zapping, fork, mprotect, mremap, gup, the rmap, reclaim, migration and walks. What the
 compiler inlines is part of its caller."""
 
-INLINED: dict[str, frozenset[str]] = {"x86": frozenset(), "arm64": frozenset()}
+INLINED: dict[str, frozenset[str]] = {
+    "x86": frozenset(),
+    "arm64": frozenset({"__handle_mm_fault", "do_anonymous_page", "walk_pud_range"}),
+}
 """Of them, those that have no code of their own on that machine."""
 
 LATER: dict[str, str] = {
