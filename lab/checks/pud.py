@@ -206,6 +206,12 @@ def soak_gates(outcome: Outcome, minutes: float, names: Sequence[str]) -> list[G
     return found
 
 
+def splits(outcome: Outcome) -> dict[str, int]:
+    """Reason, walker or caller -> how many splits were traced, those that failed by themselves."""
+    found = [record for record in outcome.records if record.get("type") == "splits"]
+    return {name: value for name, value in found[-1].items() if name != "type"} if found else {}
+
+
 def soak(minutes: float, seed: int | None, debug: bool = False) -> int:
     """Random operations for `minutes` of guest time; writes build/results/soak-pud.json. 1 if a gate failed. `debug`:
     on the kernel with KASAN and lockdep, otherwise on that of `make test-pud`."""
@@ -219,7 +225,8 @@ def soak(minutes: float, seed: int | None, debug: bool = False) -> int:
     source = _source(kernel, _SOAK).read_text(errors="replace")
     gates = soak_gates(outcome, minutes, operations(source))
     environment = results.environment(kernel.release, mode, minutes=minutes, seed=seed, kernel_variant=variant.name)
-    path = results.write("soak-pud-debug" if debug else "soak-pud", environment, common.figures(outcome), gates)
+    figures = common.figures(outcome) | {"splits": splits(outcome)}
+    path = results.write("soak-pud-debug" if debug else "soak-pud", environment, figures, gates)
     return common.ended(gates, f"results: {path}", f"log: {outcome.output}")
 
 
