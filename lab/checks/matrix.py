@@ -2,7 +2,7 @@
 """Compiles what the series touches with each option off that it could silently depend on, and for other machines."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,7 +96,7 @@ _PUD_CASES = (
     Case("PROC_PAGE_MONITOR", off=("PROC_PAGE_MONITOR", "MEM_SOFT_DIRTY")),
     # Without what only tests and checks have on, but for DAX.
     Case("plain", off=("KSM", "IDLE_PAGE_TRACKING", "MEMORY_FAILURE", "MEM_SOFT_DIRTY", "NUMA_BALANCING", *_LOOKS)),
-    Case("callers", off=("SLUB_TINY",), on=("KASAN", "KVM", "VIRTUALIZATION", "XEN", "XEN_PV")),
+    Case("callers", off=("SLUB_TINY",), on=("KASAN", "KVM", "KVM_AMD", "VIRTUALIZATION", "XEN", "XEN_PV")),
     Case("arm64", on=_MEMORY_OF_DEVICES, arch="arm64", variables=_ARM64, nm="llvm-nm-19", hook=False),
     Case(
         "arm64-64k",
@@ -160,11 +160,13 @@ def judge_config(
     return problems
 
 
-def unmet(reference: set[str], nm: str) -> list[str]:
+def unmet(reference: set[str], nm: str, own: Callable[[set[str]], set[str]] = lambda _: set()) -> list[str]:
     """Symbols that objects want although nobody defines them: of those the reference defines in the same objects,
-    the ones this configuration lacks. A missing stub shows only when the kernel is linked; this finds it before."""
+    the ones this configuration lacks. A missing stub shows only when the kernel is linked; this finds it before. `own`
+    says which of these another machine has in its own directory."""
     defined, wanted = symbols(nm)
-    lost = (reference - set(defined)) | _ARITHMETIC
+    lost = (reference - set(defined)) & set(wanted)
+    lost = (lost - own(lost)) | _ARITHMETIC
     return [
         f"{name} is used but not there: {', '.join(sorted(Path(place).name for place in wanted[name]))}"
         for name in sorted(lost & set(wanted))
@@ -213,7 +215,7 @@ def _run(
     else:
         nm = build.nm(case.nm, row.built)
         row.defined = common(symbols(nm)[0], build.objects)
-        row.problems += unmet(reference, nm)
+        row.problems += unmet(reference, nm, lambda names: build.of_the_machine(names) if case.arch != "x86" else set())
     row.problems += warnings(log.read_text(errors="replace"))
     if case.link and not row.problems:
         linked = log.with_suffix(".link.log")

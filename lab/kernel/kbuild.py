@@ -216,6 +216,18 @@ class Kbuild:
 
         return [path for path in objects if within(*path.rsplit("/", 1))]
 
+    def of_the_machine(self, names: set[str]) -> set[str]:
+        """Those of `names` that C files in the machine's directory begin a function with."""
+        if not names:
+            return set()
+        found: set[str] = set()
+        place = f"arch/{self._machine()}"
+        for file in _naming(self.tree, names, "*.c", [place]):
+            lines = (self.tree / file).read_text(errors="replace").splitlines()
+            begun = (_DEFINED.match(line) for line in lines if not line.endswith(";"))
+            found |= {match[1] for match in begun if match and match[1]}
+        return names & found
+
     def _machine(self) -> str:
         """The directory in arch/ that is built."""
         given = next((word.removeprefix("ARCH=") for word in self.variables if word.startswith("ARCH=")), "x86")

@@ -195,6 +195,21 @@ class Symbols(unittest.TestCase):
         defined = {"generic": {"/o/mm/a.o"}, "of_x86": {"/o/arch/x86/mm/a.o"}, "weak": {"/o/mm/a.o", "/o/arch/x86/b.o"}}
         self.assertEqual(matrix.common(defined, Path("/o")), {"generic", "weak"})
 
+    def test_what_a_machine_has_in_its_own_directory_is_there(self) -> None:
+        nm = "/o/a.o:         U gone\n/o/a.o:         U there\n"
+        self.assertEqual(
+            matrix.unmet(set(self.REFERENCE), nm, lambda names: names - {"gone"}), ["gone is used but not there: a.o"]
+        )
+        with tempfile.TemporaryDirectory() as name:
+            tree = Path(name)
+            (tree / "arch/arm64/mm").mkdir(parents=True)
+            (tree / "arch/arm64/mm/a.c").write_text(
+                "pte_t *there(struct mm_struct *mm,\n\t\tint a)\n{\n\tgone(a);\n}\nint gone(int a);\n"
+            )
+            build = kbuild.Kbuild(tree, tree, 0, ("ARCH=arm64",))
+            self.assertEqual(build.of_the_machine({"there", "gone"}), {"there"})
+            self.assertEqual(build.of_the_machine(set()), set())
+
     def test_the_linker_says_what_is_not_there(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             log = Path(name) / "log"
