@@ -113,7 +113,7 @@ bench-khugepaged: ## khugepaged's scan, here and on a stock kernel from before i
 bench-pud: ## 1 GiB pages beside 2 MiB and 4 KiB: first touch, reads and writes of 4 GiB, splits, modelled walks
 	@$(LAB) bench-pud
 
-soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=... PREEMPT=full SERIES=pud)
+soak: ## everything at once on the kernel for debugging, then sums, leaks and silence (MINUTES=30 SEED=... PREEMPT=full; SERIES=pud: on the kernel of test-pud, with DEBUG=1 with KASAN and lockdep)
 	@$(LAB) soak
 
 debug-mutants: ## put use-after-frees and a leak into the kernel for debugging: is each of them seen?
@@ -172,7 +172,7 @@ kernel-patches: ## write the commits of that tree back to kernel/series/ (DIR=..
 checkpatch: ## run the kernel's checkpatch.pl --strict over the series
 	@$(LAB) checkpatch
 
-config-matrix: ## compile what the series touches with options off, for arm64 and 32 bit (CASE=PSI, BOOT=1, SERIES=pud)
+config-matrix: ## compile what the series touches with options off, for arm64 and 32 bit (CASE=PSI, BOOT=1; SERIES=pud)
 	@$(LAB) config-matrix $(CASE)
 
 bisect: ## build and boot the series patch by patch (QUICK=1: only compile what it touches; PATCH=3)

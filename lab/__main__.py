@@ -108,7 +108,7 @@ def _same_text(_: argparse.Namespace) -> int:
     from lab import setup
     from lab.checks import sametext
 
-    setup.ensure(setup.Need.KERNEL)
+    setup.ensure(setup.Need.KERNEL | setup.Need.CHECKS)
     return sametext.run()
 
 
@@ -319,7 +319,7 @@ def _soak(args: argparse.Namespace) -> int:
     if names == ("pud",):
         if args.preempt:
             raise LabError(Exit.USAGE, "the soak of the series pud has one model of preemption, the usual one")
-        return pud.soak(args.minutes, args.seed)
+        return pud.soak(args.minutes, args.seed, args.debug)
     series.default(names, "the soak")
     return soak.main(args.minutes, args.seed, args.preempt)
 
@@ -393,7 +393,7 @@ def _parser() -> argparse.ArgumentParser:
     also(patches, "--base", "BASE", "commit the series starts above, for a tree that kernel-tree did not make")
     series(add("checkpatch", _checkpatch, "run checkpatch.pl --strict over the series"))
     matrix = add("config-matrix", _config_matrix, "compile what the series touches with options off, and elsewhere")
-    switch(matrix, "--boot", "BOOT", "boot the kernel without PSI, too, and run selftests in it")
+    switch(matrix, "--boot", "BOOT", "boot the kernel without PSI, too, and run selftests in it (series mthp alone)")
     series(matrix)
     matrix.add_argument("case", nargs="*", help="only these (and the reference they are compared with)")
     bisect = add("bisect", _bisect, "build and boot the series patch by patch")
@@ -403,7 +403,7 @@ def _parser() -> argparse.ArgumentParser:
     mutants = add("mutants", _mutants, "break each rule of the contract once; a named test must notice")
     series(mutants)
     mutants.add_argument("mutant", nargs="*", help="only these")
-    add("same-text", _same_text, "compare the code without ANON_PUD_THP with that of the base")
+    add("same-text", _same_text, "compare the code without ANON_PUD_THP with that of the base, for x86-64 and arm64")
     series(add("sparse", _sparse, "run sparse over what the series touches"))
     add("build", _build, "build the mthp_ext binary")
     test = add("test", _test, "run all checks")
@@ -439,7 +439,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--coalesce", choices=list(JOINS), default="off", help=text)
     counted = add("walks", _walks, "the TLB model at several coverages, beside what a processor counted")
     counted.add_argument("file", type=Path, nargs="?", help="written by lab/tlb/hardware.py on a real machine")
-    soak = add("soak", _soak, "run everything at once on the kernel for debugging")
+    soak = add(
+        "soak",
+        _soak,
+        "run everything at once on the kernel for debugging; the series pud without --debug: on that of test-pud",
+    )
+    switch(soak, "--debug", "DEBUG", "the series pud on its kernel with KASAN and lockdep; mthp always has its own")
     also(soak, "--minutes", "MINUTES", "of guest time", float, 30.0)
     also(soak, "--seed", "SEED", "start of the random numbers; without: the time", int)
     preempt(soak)

@@ -48,6 +48,8 @@ class Row:
     problems: list[str] = field(default_factory=list)
     boot_s: float | None = None
     """Wall-clock seconds of the guest; None where nothing of the kernel changed."""
+    compiled: list[str] = field(default_factory=list)
+    """Objects of what the series touches, and of users of its headers, that there were."""
     boots: int = 0
     """Attempts that took: a guest that stands still gets a second one."""
 
@@ -69,31 +71,23 @@ class _Steps:
         self._worktree = Worktree(base).beside("steps")
         self._base = self._worktree.base
         self._lock = lock
-        self._fragments = [config.merge([path]) for path in config.fragments(series)[1:]]
-        self._wanted = config.merge([config.FRAGMENT, *config.small(series)])
+        self._added = config.added(series)
+        self._wanted = config.stepwise(series)
         self.kernel = Kbuild(self._base.tree, base.directory / "objects-steps", lock)
 
     def go(self, patches: Sequence[Patch]) -> None:
         """Brings the tree to the base and these patches."""
         self._worktree.set(patches)
 
-    def build_kernel(self, row: Row, log: Path, objects: Sequence[str]) -> None:
-        """An image, or only those of `objects` that there are."""
+    def build_kernel(self, row: Row, log: Path, objects: Sequence[str], quick: bool) -> None:
+        """An image, or with `quick` only those of `objects` that there are."""
         there = (self._base.tree / "mm" / "Kconfig").read_text()
         # Not there before the patch that adds it.
         of_series = {
-            name: value
-            for fragment in self._fragments
-            for name, value in fragment.items()
-            if f"config {name.removeprefix('CONFIG_')}\n" in there
+            name: value for name, value in self._added.items() if f"config {name.removeprefix('CONFIG_')}\n" in there
         }
-        wanted = self._wanted | of_series
-        self.kernel.configure(wanted, log)
-        config.check(wanted, (self.kernel.objects / ".config").read_text())
-        targets = ["bzImage"]
-        if objects:
-            self.kernel.must("prepare", log=log, what="make prepare")
-            targets = ["W=1", *self.kernel.builds(objects)]
+        row.compiled, _ = self.kernel.ready(self._wanted | of_series, objects, log)
+        targets = ["W=1", *row.compiled] if quick else ["bzImage"]
         self._make(row, log, lambda: self.kernel.make("-k", *targets, log=log))
 
     def build_tool(self, part: str, row: Row, log: Path) -> None:
@@ -127,14 +121,14 @@ def _boot(row: Row, image: Path) -> None:
     row.problems += [f"kernel log: {line}" for line in outcome.splats]
 
 
-def _one(steps: _Steps, row: Row, objects: Sequence[str]) -> None:
+def _one(steps: _Steps, row: Row, objects: Sequence[str], quick: bool) -> None:
     begin = time.monotonic()
     for part in row.parts:
         log = _LOGS / f"{row.number:04}-{part}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         if part == "kernel":
-            steps.build_kernel(row, log, objects)
-            if not objects and not row.problems:
+            steps.build_kernel(row, log, objects, quick)
+            if not quick and not row.problems:
                 _boot(row, steps.kernel.objects / "arch/x86/boot/bzImage")
         else:
             steps.build_tool(part, row, log)
@@ -150,6 +144,11 @@ def _show(row: Row) -> None:
         print(f"  {line}", flush=True)
 
 
+def never_compiled(objects: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """What the configuration leaves out, so that nothing is known of it."""
+    return [path for path in objects if not any(path in row.compiled for row in rows)]
+
+
 def run(quick: bool = False, only: Sequence[int] = (), series: Sequence[str] = DEFAULT) -> int:
     """Every patch (or those of the numbers `only`), with all before it: builds what it changes, without warnings, and
     boots; 1 if one does not. `quick` compiles only what the series touches and users of its headers, and boots
@@ -159,12 +158,12 @@ def run(quick: bool = False, only: Sequence[int] = (), series: Sequence[str] = D
         raise LabError(Exit.PATCH, f"{' '.join(series)} has no patches, so there is nothing to check")
     if missing := [number for number in only if not 1 <= number <= len(patches)]:
         raise LabError(Exit.USAGE, f"there is no patch {missing[0]}; the series has 1 to {len(patches)}")
-    objects = [*touched(patches), *users(series)] if quick else []
     rows: list[Row] = []
     with locked("steps") as lock:
         with locked("kernel"):
             base = source.get()
             steps = _Steps(base, lock, series)
+        objects = [*touched(patches), *users(series, patches, steps.kernel.tree)]
         print(f"bisect: {len(patches)} patches on Linux {base.version}, logs in {_LOGS}", flush=True)
         for number, patch in enumerate(patches, 1):
             if only and number not in only:
@@ -172,16 +171,22 @@ def run(quick: bool = False, only: Sequence[int] = (), series: Sequence[str] = D
             row = Row(number, patch.name.removesuffix(".patch"), parts(patch))
             if row.parts:
                 steps.go(patches[:number])
-                _one(steps, row, objects)
+                _one(steps, row, objects, quick)
             _show(row)
             rows.append(row)
     gates = [results.gate(f"{row.name}: problems", len(row.problems), "== 0") for row in rows]
     # A series of which nothing was compiled proves nothing.
     gates.append(results.gate("patches with code", sum(bool(row.parts) for row in rows), ">= 1"))
+    if not only:
+        never = never_compiled(touched(patches), rows)
+        gates.append(results.gate("touched objects compiled at no step", len(never), "== 0"))
+        if never:
+            print(f"compiled at no step: {', '.join(never)}")
     metrics = {
         row.name: {
             "built": row.parts,
             "seconds": round(row.seconds, 1),
+            "compiled": len(row.compiled),
             "boots": row.boots,
             "boot seconds": None if row.boot_s is None else round(row.boot_s, 1),
             "problems": row.problems,

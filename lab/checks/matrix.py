@@ -2,7 +2,7 @@
 """Compiles what the series touches with each option off that it could silently depend on, and for other machines."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,11 @@ class Case:
     hook: bool = True
     """Whether what the series is about can be on, the hook or 1 GiB pages; a case that loses it unawares checks
     nothing."""
+    whole: bool = False
+    """Whether every option that is asked for has to be had."""
+    link: bool = False
+    """Whether a kernel is linked of it, of a small configuration. That finds what no object of the reference defines,
+    and so nobody misses by comparing with it."""
     boots: tuple[str, ...] = ()
     """Selftests to run in a guest with a kernel of this configuration, if that is asked for."""
 
@@ -66,28 +71,45 @@ CASES = (
 )
 """The first one is the reference: what the others lack is found by comparing symbols with it."""
 
-DEVICE = ("MEMORY_HOTPLUG", "MEMORY_HOTREMOVE", "ZONE_DEVICE", "DEVICE_PRIVATE")
-"""Memory of devices: pages that migrate to it, and what DAX maps."""
+_MEMORY_OF_DEVICES = ("ZONE_DEVICE", "FS_DAX", "DEV_DAX", "DEVICE_PRIVATE")
+_LOOKS = ("DEBUG_VM", "DEBUG_VM_PGTABLE", "PAGE_TABLE_CHECK")
+"""What looks at page tables, which nobody ships."""
 
 _PUD_CASES = (
-    Case("all-on", on=("IDLE_PAGE_TRACKING", "KSM", "MEMORY_FAILURE", "X86_MCE", *DEVICE)),
-    Case("ANON_PUD_THP", off=("ANON_PUD_THP",), on=DEVICE, hook=False),
-    Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), on=DEVICE, hook=False),
-    Case("DEBUG_VM", on=("DEBUG_VM", "DEBUG_VM_PGTABLE", "PAGE_TABLE_CHECK", "CHECKPOINT_RESTORE", "MEM_SOFT_DIRTY")),
+    Case(
+        "all-on",
+        on=("NUMA_BALANCING", "MEM_SOFT_DIRTY", "X86_USER_SHADOW_STACK", *_LOOKS, *_MEMORY_OF_DEVICES),
+        whole=True,
+    ),
+    Case("ANON_PUD_THP", off=("ANON_PUD_THP",), on=_MEMORY_OF_DEVICES, hook=False),
+    Case("TRANSPARENT_HUGEPAGE", off=("TRANSPARENT_HUGEPAGE",), on=("ZONE_DEVICE", "FS_DAX"), hook=False),
+    Case("DEBUG_VM", off=_LOOKS, on=_MEMORY_OF_DEVICES),
+    Case("DAX", off=("ZONE_DEVICE", "DEV_DAX")),
     Case("NO_PAGE_MAPCOUNT", on=("NO_PAGE_MAPCOUNT",)),
-    Case("NUMA", off=("NUMA",)),
+    Case("NUMA", off=("NUMA",), on=_MEMORY_OF_DEVICES),
     Case("MEMCG", off=("MEMCG",)),
     Case("SWAP", off=("SWAP",)),
     Case("LRU_GEN", off=("LRU_GEN",)),
     Case("FTRACE", off=("FTRACE",)),
     Case("USERFAULTFD", off=("USERFAULTFD",)),
     Case("HUGETLBFS", off=("HUGETLBFS",)),
-    Case("PROC_PAGE_MONITOR", off=("PROC_PAGE_MONITOR",)),
-    Case("arm64", arch="arm64", variables=_ARM64, nm="llvm-nm-19", hook=False),
-    Case("arm64-64k", on=("ARM64_64K_PAGES",), arch="arm64", variables=_ARM64, nm="llvm-nm-19", hook=False),
+    Case("PROC_PAGE_MONITOR", off=("PROC_PAGE_MONITOR", "MEM_SOFT_DIRTY")),
+    # Without what only tests and checks have on, but for DAX.
+    Case("plain", off=("KSM", "IDLE_PAGE_TRACKING", "MEMORY_FAILURE", "MEM_SOFT_DIRTY", "NUMA_BALANCING", *_LOOKS)),
+    Case("callers", off=("SLUB_TINY",), on=("KASAN", "KVM", "KVM_AMD", "VIRTUALIZATION", "XEN", "XEN_PV")),
+    Case("arm64", on=_MEMORY_OF_DEVICES, arch="arm64", variables=_ARM64, nm="llvm-nm-19", hook=False),
+    Case(
+        "arm64-64k",
+        on=("ARM64_64K_PAGES", *_MEMORY_OF_DEVICES),
+        arch="arm64",
+        variables=_ARM64,
+        nm="llvm-nm-19",
+        hook=False,
+    ),
     Case("i386", off=("64BIT",), on=("HIGHMEM4G",), arch="i386", variables=("ARCH=i386",), hook=False),
+    Case("linked", on=_MEMORY_OF_DEVICES, whole=True, link=True),
 )
-"""The same for the series pud."""
+"""The same for the series pud, upon what its tests and checks have on (`config.checked`)."""
 
 _ABOUT = {"mthp": "BPF_TRANSPARENT_HUGEPAGE", "pud": "ANON_PUD_THP"}
 """The option that a series is about."""
@@ -113,35 +135,55 @@ class Row:
     tests: list[str] = field(default_factory=list)
     """Tests that ran in a guest, with how they ended."""
     defined: set[str] = field(default_factory=set)
+    """Symbols, but for those of the machine."""
 
 
-def wishes(case: Case, lab: dict[str, str]) -> dict[str, str]:
+def wishes(case: Case, lab: Mapping[str, str]) -> dict[str, str]:
     """The lines that ask for `case`."""
     changed = {f"CONFIG_{name}": "n" for name in case.off} | {f"CONFIG_{name}": "y" for name in case.on}
     return {**lab, **changed}
 
 
-def judge_config(case: Case, actual: dict[str, str], about: str = _ABOUT[DEFAULT[0]]) -> list[str]:
+def judge_config(
+    case: Case, actual: dict[str, str], about: str = _ABOUT[DEFAULT[0]], lab: Mapping[str, str] | None = None
+) -> list[str]:
     """What is wrong with the configuration that came out: an option that is still on is not checked at all. `about`:
-    the option that the series is about."""
+    the option that the series is about. `lab`: what a case that is whole has to have."""
     problems = []
     for name in case.off:
         if actual.get(f"CONFIG_{name}", "n") != "n":
             problems.append(f"CONFIG_{name} is still on: something selects it")
     wanted = [*case.on, *([about] if case.hook else [])]
     problems += [f"CONFIG_{name} is not on" for name in wanted if actual.get(f"CONFIG_{name}", "n") != "y"]
+    if case.whole and lab:
+        problems += config.differing(wishes(case, lab), actual)
     return problems
 
 
-def unmet(reference: set[str], nm: str) -> list[str]:
+def unmet(reference: set[str], nm: str, own: Callable[[set[str]], set[str]] = lambda _: set()) -> list[str]:
     """Symbols that objects want although nobody defines them: of those the reference defines in the same objects,
-    the ones this configuration lacks. A missing stub shows only when the kernel is linked; this finds it before."""
+    the ones this configuration lacks. A missing stub shows only when the kernel is linked; this finds it before. `own`
+    says which of these another machine has in its own directory."""
     defined, wanted = symbols(nm)
-    lost = (reference - set(defined)) | _ARITHMETIC
+    lost = (reference - set(defined)) & set(wanted)
+    lost = (lost - own(lost)) | _ARITHMETIC
     return [
         f"{name} is used but not there: {', '.join(sorted(Path(place).name for place in wanted[name]))}"
         for name in sorted(lost & set(wanted))
     ]
+
+
+def _configured(case: Case, build: Kbuild, lab: dict[str, str], about: str) -> list[str]:
+    """What is wrong with the configuration of `case`, before anything of it is compiled."""
+    return judge_config(case, build.configure(wishes(case, lab), _LOGS / f"{case.name}.log"), about, lab)
+
+
+def certain(case: Case, lab: dict[str, str], about: str) -> dict[str, str]:
+    """What has to be in the configuration of `case`; other options may go with those that it switches off."""
+    if case.whole:
+        return wishes(case, lab)
+    on = (*case.on, *([about] if case.hook else []))
+    return {f"CONFIG_{name}": "n" for name in case.off} | {f"CONFIG_{name}": "y" for name in on}
 
 
 def _run(
@@ -155,29 +197,45 @@ def _run(
     row = Row(case)
     begin = time.monotonic()
     log = _LOGS / f"{case.name}.log"
-    actual = build.configure(wishes(case, lab), log)
-    row.problems += judge_config(case, actual, about)
+    try:
+        row.built, row.absent = build.ready(wishes(case, lab), objects, log, certain(case, lab, about))
+    except LabError as error:
+        if error.code is not Exit.CONFIG:
+            raise
+        row.problems.append(str(error))
+        return row
+    actual = config.parse((build.objects / ".config").read_text())
     named = {f"CONFIG_{name}" for name in (*case.off, *case.on)}
     row.gone = [name for name, value in lab.items() if value == "y" and actual.get(name, "n") == "n"]
     row.gone = sorted(name.removeprefix("CONFIG_") for name in row.gone if name not in named)
-    if not row.problems:
-        build.must("prepare", log=log, what=f"make prepare ({case.name})")
-        row.built = build.builds(objects)
-        row.absent = [path for path in objects if path not in row.built]
-        # Objects of an earlier configuration must not be taken for those of this one.
-        for path in row.absent:
-            (build.objects / path).unlink(missing_ok=True)
-        # -k: one broken file must not hide another.
-        if not build.make("-k", "W=1", *row.built, log=log):
-            text = log.read_text(errors="replace")
-            row.problems += [line for line in text.splitlines() if "error:" in line] or [f"make failed; log: {log}"]
-        else:
-            nm = build.nm(case.nm, row.built)
-            row.defined = set(symbols(nm)[0])
-            row.problems += unmet(reference if case.arch == "x86" else set(), nm)
-        row.problems += warnings(log.read_text(errors="replace"))
+    # -k: one broken file must not hide another.
+    if not build.make("-k", "W=1", *row.built, log=log):
+        text = log.read_text(errors="replace")
+        row.problems += [line for line in text.splitlines() if "error:" in line] or [f"make failed; log: {log}"]
+    else:
+        nm = build.nm(case.nm, row.built)
+        row.defined = common(symbols(nm)[0], build.objects)
+        row.problems += unmet(reference, nm, lambda names: build.of_the_machine(names) if case.arch != "x86" else set())
+    row.problems += warnings(log.read_text(errors="replace"))
+    if case.link and not row.problems:
+        linked = log.with_suffix(".link.log")
+        if not build.make("vmlinux", log=linked):
+            row.problems += build_errors(linked) or [f"make vmlinux failed; log: {linked}"]
+        # Without W=1, so that what the base says there does not count.
+        row.problems += warnings(linked.read_text(errors="replace"))
     row.seconds = time.monotonic() - begin
     return row
+
+
+def build_errors(log: Path) -> list[str]:
+    """The lines of a build's log that say why it failed, those of the linker included."""
+    words = ("error:", "undefined reference", "undefined symbol")
+    return [line for line in log.read_text(errors="replace").splitlines() if any(word in line for word in words)]
+
+
+def common(defined: dict[str, set[str]], objects: Path) -> set[str]:
+    """The symbols that are defined outside of arch/: those that other machines have to have as well."""
+    return {name for name, places in defined.items() if not all(one.startswith(f"{objects}/arch/") for one in places)}
 
 
 def _boot(row: Row, build: Kbuild, lab: dict[str, str]) -> None:
@@ -284,8 +342,9 @@ def run(names: Sequence[str] = (), boot: bool = False, series: Sequence[str] = D
     if len(series) != 1:
         raise LabError(Exit.USAGE, f"this is for one series at a time, not for {' '.join(series)}")
     about = _ABOUT[series[0]]
-    objects = [*touched(patches), *users(series)]
-    lab = config.merge(config.fragments(series))
+    if boot and not any(case.boots for case in cases(series)):
+        raise LabError(Exit.USAGE, f"no case of {' '.join(series)} is booted; test-pud boots its kernels")
+    lab = config.checked(series)
     chosen = select(names, series)
     suffix = "" if tuple(series) == DEFAULT else f"-{series[0]}"
     rows: list[Row] = []
@@ -294,10 +353,24 @@ def run(names: Sequence[str] = (), boot: bool = False, series: Sequence[str] = D
         worktree = Worktree(base).of(series)
         worktree.set(patches)
         tree = worktree.base.tree
+        objects = [*touched(patches), *users(series, patches, tree)]
         print(f"config-matrix: Linux {base.version} with {len(patches)} patches, W=1, logs in {_LOGS}", flush=True)
-        for case in chosen:
-            build = Kbuild(tree, base.directory / f"objects-matrix-{case.arch}{suffix}", lock, case.variables)
-            row = _run(case, build, objects, lab, rows[0].defined if rows else set(), about)
+
+        def build_of(case: Case) -> Kbuild:
+            name = "linked" if case.link else case.arch
+            return Kbuild(tree, base.directory / f"objects-matrix-{name}{suffix}", lock, case.variables)
+
+        def lab_of(case: Case) -> dict[str, str]:
+            return config.stepwise(series) | config.added(series) if case.link else lab
+
+        # All of them before anything is compiled: an impossible one is to end this in a minute or two.
+        found = {case: _configured(case, build_of(case), lab_of(case), about) for case in chosen}
+        rows = [Row(case, problems=lines) for case, lines in found.items() if lines]
+        for row in rows:
+            _show(row)
+        for case in () if rows else chosen:
+            build = build_of(case)
+            row = _run(case, build, objects, lab_of(case), rows[0].defined if rows else set(), about)
             if boot and case.boots and not row.problems:
                 _boot(row, Kbuild(tree, base.directory / "objects-matrix-boot", lock, case.variables), lab)
             _show(row)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab import proc, results
-from lab.checks import matrix
 from lab.errors import Exit, LabError
 from lab.kernel import config, source
 from lab.kernel.kbuild import Kbuild, touched
@@ -56,26 +55,21 @@ def _version() -> str:
     return proc.output(["sparse", "--version"], what="asking sparse for its version", code=Exit.BUILD).strip()
 
 
-def _wanted(series: Sequence[str]) -> dict[str, str]:
-    """The lab's configuration; for the series pud with what its tests use, since that is what it has to do with, and
-    with memory of devices, of which it changes what nothing else compiles."""
-    if "pud" not in series:
-        return config.merge(config.fragments(series))
-    wanted = config.merge([*config.fragments(series), config.DIRECTORY / "pud-test.config"])
-    return wanted | {f"CONFIG_{name}": "y" for name in matrix.DEVICE}
-
-
-def _check(build: Kbuild, wanted: dict[str, str], objects: Sequence[str], name: str) -> tuple[Counter[str], list[str]]:
-    """What sparse says about those of `objects` that exist in this tree, and which these are."""
+def _check(
+    build: Kbuild, series: Sequence[str], objects: Sequence[str], name: str, *, patched: bool
+) -> tuple[Counter[str], list[str]]:
+    """What sparse says about those of `objects` that exist in this tree, and which do not. LabError for an option that
+    does not take effect: what it has compiled would not be checked."""
     log = _LOGS / f"{name}.log"
-    build.configure(wanted, log)
-    build.must("prepare", log=log, what=f"make prepare ({name})")
-    there = build.builds(objects)
+    wanted = config.checked(series)
+    # The base has no options of the series.
+    certain = wanted if patched else {key: wanted[key] for key in wanted.keys() - config.added(series).keys()}
+    there, absent = build.ready(wanted, objects, log, certain)
     build.must("C=2", f"CHECK={CHECKER}", "CF=-D__CHECK_ENDIAN__", *there, log=log, what=f"sparse ({name})")
     text = log.read_text(errors="replace")
     if "not available or not up to date" in text or "CHECK  " not in text:
         raise LabError(Exit.BUILD, f"sparse did not run: {CHECKER!r} is not what this kernel wants; log: {log}")
-    return complaints(text, build.tree), there
+    return complaints(text, build.tree), absent
 
 
 def run(series: Sequence[str] = DEFAULT) -> int:
@@ -84,7 +78,6 @@ def run(series: Sequence[str] = DEFAULT) -> int:
     if not patches:
         raise LabError(Exit.PATCH, f"{' '.join(series)} has no patches, so there is nothing to check")
     objects = touched(patches)
-    wanted = _wanted(series)
     name = "sparse" if tuple(series) == DEFAULT else f"sparse-{'-'.join(series)}"
     with locked("kernel") as lock:
         base = source.get()
@@ -93,9 +86,10 @@ def run(series: Sequence[str] = DEFAULT) -> int:
         tree = worktree.base.tree
         print(f"sparse: {len(objects)} objects, with and without the series; logs in {_LOGS}", flush=True)
         build = Kbuild(tree, base.directory / f"objects-{name}", lock)
-        after, checked = _check(build, wanted, objects, "series")
+        after, missing = _check(build, series, objects, "series", patched=True)
         stock = Kbuild(Worktree(base).stock(), base.directory / f"objects-{name}-base", lock)
-        before, _ = _check(stock, wanted, objects, "base")
+        before, _ = _check(stock, series, objects, "base", patched=False)
+        checked = [path for path in objects if path not in missing]
         allowed: set[str] = set()
         for path in checked:
             code = tree / f"{path.removesuffix('.o')}.c"
@@ -103,7 +97,8 @@ def run(series: Sequence[str] = DEFAULT) -> int:
     lines = fresh(after, before, allowed)
     for line in lines:
         print(f"  {line}")
-    missing = [path for path in objects if path not in checked]
+    if missing:
+        print(f"not checked: {', '.join(missing)}")
     gates = [
         results.gate("new complaints", len(lines), "== 0"),
         results.gate("objects not checked", len(missing), "== 0"),

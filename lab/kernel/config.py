@@ -2,7 +2,7 @@
 """Configuration fragments over tinyconfig, and the proof that every line of them took effect."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.errors import Exit, LabError
@@ -38,10 +38,32 @@ def fragments(series: Sequence[str]) -> list[Path]:
     return [FRAGMENT, *(SERIES_FRAGMENTS[name] for name in series if name in SERIES_FRAGMENTS)]
 
 
+def added(series: Sequence[str]) -> dict[str, str]:
+    """The options that these series add."""
+    return merge(fragments(series)[1:])
+
+
 def small(series: Sequence[str]) -> list[Path]:
     """What to merge over those where a build is to be short: no more than these series and their tests need."""
     names = ["small.config", *(["pud-small.config"] if tuple(series) == ("pud",) else [])]
     return [DIRECTORY / name for name in names]
+
+
+def checked(series: Sequence[str]) -> dict[str, str]:
+    """What checks compile these series with: for the series pud with what its tests use, since that is what it has to
+    do with, and with DAX and memory of devices, of which it changes what nothing else compiles."""
+    if "pud" not in series:
+        return merge(fragments(series))
+    wanted = merge([*fragments(series), DIRECTORY / "pud-test.config", DIRECTORY / "pud-device.config"])
+    # Where there are the tracers of lab.config, it is not asked for.
+    del wanted["CONFIG_ENABLE_DEFAULT_TRACERS"]
+    return wanted
+
+
+def stepwise(series: Sequence[str]) -> dict[str, str]:
+    """The same for a kernel that is built for each patch, without the options of the series, which come with one."""
+    more = ["pud-test.config", "pud-device.config"] if "pud" in series else ["steps.config"]
+    return merge([FRAGMENT, *small(series), *(DIRECTORY / name for name in more)])
 
 
 def merge(paths: Sequence[Path]) -> dict[str, str]:
@@ -55,9 +77,8 @@ def merge(paths: Sequence[Path]) -> dict[str, str]:
     return wanted
 
 
-def missed(wanted: dict[str, str], config: str) -> list[str]:
-    """What was asked for and is not so in `config`, one line each."""
-    actual = parse(config)
+def differing(wanted: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    """What was asked for and is not so in `actual`, one line each."""
     return [
         f"{name}={value}, but it is {actual.get(name, 'n')}"
         for name, value in sorted(wanted.items())
@@ -65,7 +86,12 @@ def missed(wanted: dict[str, str], config: str) -> list[str]:
     ]
 
 
-def check(wanted: dict[str, str], config: str) -> None:
+def missed(wanted: Mapping[str, str], config: str) -> list[str]:
+    """The same of the text of a configuration."""
+    return differing(wanted, parse(config))
+
+
+def check(wanted: Mapping[str, str], config: str) -> None:
     """LabError with all of `missed`, if there are any."""
     if lines := missed(wanted, config):
         listed = "\n".join(f"  {line}" for line in lines)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """An object tree in which checks compile parts of the kernel, and questions about what kbuild makes of it."""
 
+import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from lab.kernel.series import Patch
 
 _NOT_COMPILED = ("tools/", "scripts/", "samples/", "Documentation/")
 
-_INCLUDED = {"kernel/sched/psi.c": "kernel/sched/build_utility.o"}
+_INCLUDED = {
+    "arch/x86/mm/ident_map.c": "arch/x86/mm/init_64.o",
+    "kernel/sched/psi.c": "kernel/sched/build_utility.o",
+}
 """Files that another file includes, with the object they end up in."""
 
 USERS = (
@@ -26,23 +30,87 @@ USERS = (
 
 _USERS_PUD = (
     "arch/x86/mm/pgtable.o",
+    "kernel/events/uprobes.o",
     "kernel/fork.o",
-    "mm/hugetlb.o",
     "mm/ksm.o",
     "mm/madvise.o",
-    "mm/memory-failure.o",
     "mm/mempolicy.o",
     "mm/mincore.o",
     "mm/mlock.o",
-    "mm/shmem.o",
-    "mm/vma.o",
+    "mm/ptdump.o",
 )
-"""The same for the series pud."""
+"""The same for the series pud: walks of page tables and of the rmap. Callers of what its headers change are found."""
+
+_CALLERS_IN = ("arch/x86", "block", "drivers", "fs", "io_uring", "ipc", "kernel", "lib", "mm", "security", "virt")
+"""Where callers are looked for. Of arch/ that of which a header is changed."""
+_HEADERS_IN = ("arch/x86/include/asm", "include/asm-generic", "include/linux", "mm")
+_BEFORE_THE_KERNEL = ("arch/x86/boot/", "arch/x86/purgatory/")
+"""What runs before the kernel does, and is compiled otherwise."""
+
+_DEFINED = re.compile(r"(?:[a-z_][\w*]*[\s*]+)*([a-z_]\w*)\(|#\s*define\s+(\w+)|(?:struct|enum|union) \w+ \{")
+"""A line at which a function, a macro or a type begins; for types without a name."""
 
 
-def users(series: Sequence[str]) -> list[str]:
-    """Objects of files that these series leave alone but whose headers they change."""
-    return sorted({*(USERS if "mthp" in series else ()), *(_USERS_PUD if "pud" in series else ())})
+def _within(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Each line of a header, or of what a patch shows of one, with the function or macro that it is a line of, if any.
+    Lines of patches have their first character before them."""
+    within = ""
+    macro = False
+    for line in lines:
+        text = line[1:]
+        if heading := re.match(r"@@ [^@]+ @@ ?(.*)", line):
+            within, text, macro = "", heading[1], False
+        if begun := _DEFINED.match(text):
+            within, macro = begun[1] or begun[2] or "", bool(begun[2])
+        yield line, within
+        ended = not text.endswith("\\") if macro else text.startswith("}") or (text.endswith(";") and text[0].isalpha())
+        if ended:
+            within, macro = "", False
+
+
+def changed(patches: Iterable[Patch]) -> set[str]:
+    """Functions and macros of headers that these patches add, remove or write anew."""
+    found: set[str] = set()
+    for patch in patches:
+        for part in re.split(r"^diff --git ", patch.content.decode(errors="replace"), flags=re.MULTILINE)[1:]:
+            head, _, hunks = part.partition("\n@@ ")
+            path = head.splitlines()[0].rpartition(" b/")[2]
+            if path.endswith(".h") and not path.startswith(_NOT_COMPILED):
+                lines = _within(f"@@ {hunks}".splitlines())
+                found |= {name for line, name in lines if line[0] in "+-" and line[1:].strip()}
+    # Those that are written in capitals are annotations, such as TRACE_EVENT().
+    return {name for name in found if name and not name.isupper() and not name.startswith("__HAVE_ARCH")}
+
+
+def _naming(tree: Path, names: Iterable[str], files: str, places: Iterable[str]) -> list[str]:
+    """The files of `tree` that say one of these names."""
+    argv = ["grep", "-rlwE", f"--include={files}", "|".join(sorted(names))]
+    argv += [place for place in places if (tree / place).is_dir()]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tree)
+    if done.returncode not in (0, 1):
+        raise LabError(Exit.HOST, f"looking for callers in {tree} failed: {done.stderr.strip()}")
+    return done.stdout.splitlines()
+
+
+def callers(tree: Path, names: set[str]) -> list[str]:
+    """The objects of C files in `tree` that say one of these names, or a function of a header that does."""
+    if not names:
+        return []
+    through: set[str] = set()
+    word = re.compile(rf"\b(?:{'|'.join(sorted(names))})\b")
+    for file in _naming(tree, names, "*.h", _HEADERS_IN):
+        text = (tree / file).read_text(errors="replace")
+        through |= {name for line, name in _within(f" {line}" for line in text.splitlines()) if word.search(line)}
+    found = _naming(tree, names | {name for name in through if name.islower()}, "*.c", _CALLERS_IN)
+    return sorted({_object(file) for file in found if not file.startswith(_BEFORE_THE_KERNEL)})
+
+
+def users(series: Sequence[str], patches: Sequence[Patch], tree: Path) -> list[str]:
+    """Objects of files that these series leave alone but whose headers they change. `tree`: a source tree."""
+    found = set(USERS if "mthp" in series else ())
+    if "pud" in series:
+        found |= {*_USERS_PUD, *callers(tree, changed(patches))}
+    return sorted(found - set(touched(patches)))
 
 
 _SRCARCH = {"i386": "x86"}
@@ -54,6 +122,7 @@ srctree := {tree}
 src := {tree}/{directory}
 obj := {directory}
 include {objects}/include/config/auto.conf
+BITS := $(if $(CONFIG_64BIT),64,32)
 include {tree}/{directory}/{makefile}
 lab-parts := $(obj-y) $(obj-m) $(lib-y)
 lab-ask: ; @echo $(lab-parts) $(foreach part,$(lab-parts),$($(part:.o=-y)) $($(part:.o=-objs)))
@@ -64,7 +133,12 @@ def touched(patches: Iterable[Patch]) -> list[str]:
     """The objects that the C files of a series are compiled into, sorted."""
     files = set().union(*(patch.files() for patch in patches))
     sources = {file for file in files if file.endswith(".c") and not file.startswith(_NOT_COMPILED)}
-    return sorted({_INCLUDED.get(file, file.removesuffix(".c") + ".o") for file in sources})
+    return sorted({_object(file) for file in sources})
+
+
+def _object(file: str) -> str:
+    """What a C file is compiled into."""
+    return _INCLUDED.get(file, file.removesuffix(".c") + ".o")
 
 
 def warnings(log: str) -> list[str]:
@@ -106,12 +180,32 @@ class Kbuild:
         self.must("olddefconfig", log=log, what="olddefconfig")
         return config.parse(path.read_text())
 
+    def ready(
+        self, wanted: dict[str, str], objects: Sequence[str], log: Path, certain: Mapping[str, str] | None = None
+    ) -> tuple[list[str], list[str]]:
+        """Configures, and makes what compiling takes: those of `objects` that kbuild compiles then, and those that it
+        does not. LabError unless each option of `certain` comes out as it says: all that is wanted, unless given."""
+        self.configure(wanted, log)
+        config.check(wanted if certain is None else certain, (self.objects / ".config").read_text())
+        self.must("prepare", log=log, what=f"make prepare ({log.stem})")
+        there = self.builds(objects)
+        absent = [path for path in objects if path not in there]
+        # Objects of an earlier configuration must not be taken for those of this one.
+        for path in absent:
+            (self.objects / path).unlink(missing_ok=True)
+        return there, absent
+
     def builds(self, objects: Sequence[str]) -> list[str]:
         """Those of `objects` that kbuild compiles with the present configuration (after `make prepare`)."""
         known: dict[str, set[str]] = {}
 
         def within(directory: str, name: str) -> bool:
             """Whether the Makefile of `directory` names this, and those above it name the directory."""
+            if not any((self.tree / directory / file).exists() for file in ("Kbuild", "Makefile")) and "/" in directory:
+                # One of the directories above names its objects.
+                above, _, last = directory.rpartition("/")
+                if above != "arch":
+                    return within(above, f"{last}/{name}")
             if directory not in known:
                 known[directory] = self._parts(directory)
             above, _, last = directory.rpartition("/")
@@ -121,6 +215,18 @@ class Kbuild:
             return name in known[directory] and (not above or within(above, f"{last}/"))
 
         return [path for path in objects if within(*path.rsplit("/", 1))]
+
+    def of_the_machine(self, names: set[str]) -> set[str]:
+        """Those of `names` that C files in the machine's directory begin a function with."""
+        if not names:
+            return set()
+        found: set[str] = set()
+        place = f"arch/{self._machine()}"
+        for file in _naming(self.tree, names, "*.c", [place]):
+            lines = (self.tree / file).read_text(errors="replace").splitlines()
+            begun = (_DEFINED.match(line) for line in lines if not line.endswith(";"))
+            found |= {match[1] for match in begun if match and match[1]}
+        return names & found
 
     def _machine(self) -> str:
         """The directory in arch/ that is built."""

@@ -4,12 +4,15 @@
 import tempfile
 import unittest
 from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 from lab.checks import bisect, checkpatch, matrix, sametext, sparse
-from lab.errors import LabError
-from lab.kernel import kbuild
-from lab.kernel.series import Patch, load
+from lab.errors import Exit, LabError
+from lab.kernel import config, kbuild
+from lab.kernel.series import Patch, load, load_all
 
 
 def _patch(*files: str) -> Patch:
@@ -64,6 +67,97 @@ class Builds(unittest.TestCase):
                 with self.subTest(variables=variables):
                     self.assertEqual(kbuild.Kbuild(tree, tree, 0, variables).builds(wanted), expected)
 
+    def test_names_with_the_width_of_the_machine(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            tree = Path(name)
+            files = {"include/config/auto.conf": "CONFIG_64BIT=y\n", "mm/Makefile": "obj-y += init_$(BITS).o\n"}
+            self._write(tree, files)
+            self.assertEqual(kbuild.Kbuild(tree, tree, 0).builds(["mm/init_64.o", "mm/init_32.o"]), ["mm/init_64.o"])
+
+    def test_a_directory_above_may_name_the_objects(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            tree = Path(name)
+            files = {
+                "include/config/auto.conf": "CONFIG_ON=y\n",
+                "arch/x86/Kbuild": "obj-$(CONFIG_ON) += kvm/\n",
+                "arch/x86/kvm/Makefile": "obj-y += kvm.o\nkvm-y := mmu/mmu.o\nkvm-$(CONFIG_OFF) := mmu/off.o\n",
+                "arch/x86/kvm/mmu/mmu.c": "",
+            }
+            self._write(tree, files)
+            wanted = ["arch/x86/kvm/mmu/mmu.o", "arch/x86/kvm/mmu/off.o"]
+            self.assertEqual(kbuild.Kbuild(tree, tree, 0).builds(wanted), wanted[:1])
+
+    def _ready(self, actual: str, certain: dict[str, str] | None = None) -> tuple[list[str], list[str], bool]:
+        """What ready() returns where the configuration comes out so, and whether an old object is there after it."""
+        with tempfile.TemporaryDirectory() as name:
+            objects = Path(name)
+            self._write(objects, {".config": actual, "mm/b.o": "of another configuration"})
+            with (
+                mock.patch.object(kbuild.Kbuild, "configure"),
+                mock.patch.object(kbuild.Kbuild, "must"),
+                mock.patch.object(kbuild.Kbuild, "builds", return_value=["mm/a.o"]),
+            ):
+                build = kbuild.Kbuild(objects, objects, 0)
+                found = build.ready({"CONFIG_A": "y", "CONFIG_B": "y"}, ["mm/a.o", "mm/b.o"], objects / "log", certain)
+                return *found, (objects / "mm/b.o").exists()
+
+    def test_what_is_not_compiled_is_said_and_taken_away(self) -> None:
+        self.assertEqual(self._ready("CONFIG_A=y\nCONFIG_B=y\n"), (["mm/a.o"], ["mm/b.o"], False))
+
+    def test_an_option_that_drops_out_is_an_error(self) -> None:
+        with self.assertRaisesRegex(LabError, "CONFIG_B=y, but it is n"):
+            self._ready("CONFIG_A=y\n")
+        self.assertEqual(self._ready("CONFIG_A=y\n", {"CONFIG_A": "y"})[0], ["mm/a.o"])
+
+
+class Users(unittest.TestCase):
+    """Callers of what a series changes in headers."""
+
+    PATCH = Patch(
+        "p",
+        b"diff --git a/include/linux/a.h b/include/linux/a.h\n"
+        b"--- a/include/linux/a.h\n+++ b/include/linux/a.h\n"
+        b"@@ -1,9 +1,9 @@ static inline int before(void)\n }\n \n"
+        b" static inline int body_changes(int a)\n {\n-\treturn a & 1;\n+\treturn a & 3;\n }\n \n"
+        b" #define stays(a) (a)\n \n"
+        b"@@ -20,9 +20,9 @@ static inline bool far_above(int a,\n \t\t\t      int b)\n {\n-\tint c;\n+\tlong c;\n"
+        b"@@ -40,2 +40,4 @@ struct one {\n-#define\tmacro_goes(a) (a)\n+\tint member;\n"
+        b"diff --git a/mm/b.c b/mm/b.c\n--- a/mm/b.c\n+++ b/mm/b.c\n"
+        b"@@ -1 +1 @@ static int of_a_c_file(void)\n-\ta;\n+\tb;\n",
+    )
+
+    def test_what_is_changed_is_what_its_lines_are_within(self) -> None:
+        self.assertEqual(kbuild.changed([self.PATCH]), {"body_changes", "far_above", "macro_goes"})
+
+    def test_the_series_changes_what_it_says(self) -> None:
+        names = kbuild.changed(load_all(("pud",)))
+        self.assertLessEqual({"pud_present", "mod_mthp_stat", "split_huge_pud"}, names)
+        self.assertNotIn("pmd_leaf", names)
+        self.assertNotIn("pud_leaf", names)
+
+    def test_callers_directly_and_through_a_header(self) -> None:
+        files = {
+            "mm/direct.c": "x = pud_present(a);",
+            "mm/through.c": "x = wrapper(a);",
+            "mm/other.c": "x = pud_presents(a);",
+            "arch/x86/mm/ident_map.c": "x = pud_present(a);",
+            "arch/x86/boot/early.c": "x = pud_present(a);",
+            "arch/arm64/mm/own.c": "x = pud_present(a);",
+            "mm/touched.c": "x = pud_present(a);",
+            "include/linux/w.h": "static inline int wrapper(int a)\n{\n\treturn pud_present(a);\n}\n",
+        }
+        with tempfile.TemporaryDirectory() as name:
+            tree = Path(name)
+            for path, text in files.items():
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (tree / path).write_text(text)
+            found = kbuild.callers(tree, {"pud_present"})
+            self.assertEqual(found, ["arch/x86/mm/init_64.o", "mm/direct.o", "mm/through.o", "mm/touched.o"])
+            patches = [*load_all(("pud",)), _patch("mm/touched.c")]
+            users = kbuild.users(("pud",), patches, tree)
+        self.assertLessEqual({"mm/direct.o", "mm/ksm.o"}, set(users))
+        self.assertEqual(set(users) & set(kbuild.touched(patches)), set())
+
 
 class Style(unittest.TestCase):
     said = (
@@ -97,6 +191,31 @@ class Symbols(unittest.TestCase):
     def test_a_64_bit_division_is_found_without_a_reference(self) -> None:
         self.assertEqual(len(matrix.unmet(set(), "/o/a.o:         U __udivdi3\n")), 1)
 
+    def test_other_machines_lack_what_is_not_of_the_first_one_alone(self) -> None:
+        defined = {"generic": {"/o/mm/a.o"}, "of_x86": {"/o/arch/x86/mm/a.o"}, "weak": {"/o/mm/a.o", "/o/arch/x86/b.o"}}
+        self.assertEqual(matrix.common(defined, Path("/o")), {"generic", "weak"})
+
+    def test_what_a_machine_has_in_its_own_directory_is_there(self) -> None:
+        nm = "/o/a.o:         U gone\n/o/a.o:         U there\n"
+        self.assertEqual(
+            matrix.unmet(set(self.REFERENCE), nm, lambda names: names - {"gone"}), ["gone is used but not there: a.o"]
+        )
+        with tempfile.TemporaryDirectory() as name:
+            tree = Path(name)
+            (tree / "arch/arm64/mm").mkdir(parents=True)
+            (tree / "arch/arm64/mm/a.c").write_text(
+                "pte_t *there(struct mm_struct *mm,\n\t\tint a)\n{\n\tgone(a);\n}\nint gone(int a);\n"
+            )
+            build = kbuild.Kbuild(tree, tree, 0, ("ARCH=arm64",))
+            self.assertEqual(build.of_the_machine({"there", "gone"}), {"there"})
+            self.assertEqual(build.of_the_machine(set()), set())
+
+    def test_the_linker_says_what_is_not_there(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            log = Path(name) / "log"
+            log.write_text("  LD vmlinux\nld: mm/a.o: in function `f':\na.c:(.text+0x1): undefined reference to `g'\n")
+            self.assertEqual(len(matrix.build_errors(log)), 1)
+
 
 class Configuration(unittest.TestCase):
     CASE = matrix.Case("x", off=("PSI",), on=("ARM64_64K_PAGES",))
@@ -125,6 +244,68 @@ class Configuration(unittest.TestCase):
         good = {"CONFIG_ANON_PUD_THP": "y", "CONFIG_ARM64_64K_PAGES": "y"}
         self.assertEqual(matrix.judge_config(self.CASE, good, "ANON_PUD_THP"), [])
         self.assertEqual(len(matrix.judge_config(self.CASE, good)), 1)
+
+    def test_a_case_that_is_whole_has_all_that_is_wanted(self) -> None:
+        case = matrix.Case("x", on=("ONE",), whole=True)
+        lab = {"CONFIG_ANON_PUD_THP": "y", "CONFIG_MORE": "y", "CONFIG_LESS": "n"}
+        good = {**lab, "CONFIG_ONE": "y"}
+        self.assertEqual(matrix.judge_config(case, good, "ANON_PUD_THP", lab), [])
+        self.assertEqual(
+            matrix.judge_config(case, {**good, "CONFIG_MORE": "n"}, "ANON_PUD_THP", lab), ["CONFIG_MORE=y, but it is n"]
+        )
+        self.assertEqual(
+            matrix.judge_config(replace(case, whole=False), {**good, "CONFIG_MORE": "n"}, "ANON_PUD_THP", lab), []
+        )
+        self.assertEqual(matrix.certain(case, lab, "ANON_PUD_THP"), good)
+
+    def test_the_reference_of_the_series_pud_has_all_of_dax(self) -> None:
+        """Without FS_DAX and DEV_DAX vma_is_dax() is false at compile time."""
+        wanted = config.checked(("pud",))
+        for name in (
+            "FS_DAX",
+            "DEV_DAX",
+            "DEVICE_PRIVATE",
+            "NUMA_BALANCING",
+            "MEM_SOFT_DIRTY",
+            "X86_USER_SHADOW_STACK",
+        ):
+            self.assertEqual(wanted[f"CONFIG_{name}"], "y", name)
+            self.assertEqual(config.stepwise(("pud",))[f"CONFIG_{name}"], "y", name)
+        self.assertTrue(matrix.cases(("pud",))[0].whole)
+        self.assertNotIn("CONFIG_FS_DAX", config.checked(("mthp",)))
+
+    def test_nothing_of_the_series_pud_is_booted(self) -> None:
+        # Or it would begin.
+        begun = mock.patch.object(matrix, "locked", side_effect=AssertionError)
+        with begun, self.assertRaises(LabError) as refused:
+            matrix.run(boot=True, series=("pud",))
+        self.assertIs(refused.exception.code, Exit.USAGE)
+
+    def test_an_impossible_case_ends_the_run_before_anything_is_compiled(self) -> None:
+        """Also where it is the last one."""
+        lab = config.checked(("pud",))
+
+        def configure(_: kbuild.Kbuild, wanted: dict[str, str], log: Path) -> dict[str, str]:
+            lost = {"CONFIG_HIGHMEM4G": "n"} if log.stem == "i386" else {}
+            return {**wanted, **lost}
+
+        with (
+            mock.patch.object(matrix, "locked", return_value=nullcontext(0)),
+            mock.patch.object(matrix, "source"),
+            mock.patch.object(matrix, "Worktree"),
+            mock.patch.object(matrix, "users", return_value=[]),
+            mock.patch.object(kbuild.Kbuild, "configure", autospec=True, side_effect=configure) as configured,
+            mock.patch.object(kbuild.Kbuild, "ready") as compiled,
+            mock.patch("lab.results.write") as written,
+            mock.patch("lab.results.environment"),
+            mock.patch("builtins.print"),
+        ):
+            self.assertIs(matrix.run(series=("pud",)), Exit.TESTS)
+        compiled.assert_not_called()
+        self.assertEqual(configured.call_count, len(matrix.cases(("pud",))))
+        self.assertEqual(lab["CONFIG_ANON_PUD_THP"], "y")
+        missed = [gate.name for gate in written.call_args.args[3] if not gate.ok]
+        self.assertIn("i386: problems", missed)
 
 
 class SameText(unittest.TestCase):
@@ -186,8 +367,96 @@ class SameText(unittest.TestCase):
             [("fixed", True, 1, 2), ("gone", False, 1, 0), ("later", False, 1, 1), ("new", False, 0, 1)],
         )
 
+    ARM64_TABLE = (
+        "0000000000000000 l    d  .text\t0000000000000000 .text\n"
+        "0000000000000000 l       .text\t0000000000000000 .Ltmp0\n"
+        "0000000000000000 l       .text\t0000000000000000 $x\n"
+        "0000000000000008 g     F .text\t0000000000000010 first\n"
+        "0000000000000008 l     O .data\t0000000000000004 setting\n"
+        "000000000000000a l       .data\t0000000000000000 $d\n"
+    )
+    ARM64 = (
+        "0000000000000000 <.Ltmp0>:\n       0:      \tnop\n\n"
+        "0000000000000008 <first>:\n"
+        "       8:      \ttbnz\tw9, #0x3, 0x14 <first+0xc>\n"
+        "       c:      \tadrp\tx8, 0x0 <.Ltmp0>\n"
+        "\t\t000000000000000c:  R_AARCH64_ADR_PREL_PG_HI21\t.data+0xc\n"
+        "      10:      \tbl\t0x10 <first+0x8>\n"
+        "\t\t0000000000000010:  R_AARCH64_CALL26\tvm_normal_page\n"
+        "      14:      \tret\n"
+    )
+
+    def test_the_same_of_arm64_by_llvm(self) -> None:
+        """Immediates count, labels and where branches lie do not."""
+        found = self._functions(self.ARM64, self.ARM64_TABLE, b"")
+        wanted = ["tbnz\tw9, #0x3, <first+0xc>", "adrp\tx8, [setting+0x4]", "bl\t [vm_normal_page+0x0]", "ret"]
+        self.assertEqual(
+            [line.replace("\t [", " [") for line in found["first"]], [line.replace("\t [", " [") for line in wanted]
+        )
+        self.assertEqual(list(found), ["first"])
+        other = self._functions(self.ARM64.replace("#0x3", "#0x4"), self.ARM64_TABLE, b"")
+        self.assertNotEqual(other, found)
+
+    def _finding(
+        self, base: sametext.Texts, series: sametext.Texts, objects: list[str] | None = None
+    ) -> sametext.Finding:
+        hot = {name: ["ret"] for name in sametext.HOT if name not in sametext.INLINED["x86"]}
+        many = {f"f{number}": ["ret"] for number in range(1000)}
+        plain = {"hot.o": {**hot, **many}}
+        return sametext.judge(
+            sametext.MACHINES[0], objects or ["hot.o", *base], {**plain, **base}, {**plain, **base}, {**plain, **series}
+        )
+
+    def _missed(self, found: sametext.Finding) -> list[str]:
+        return [gate.name.removeprefix("x86: ") for gate in found.gates() if not gate.ok]
+
+    def test_all_is_well_where_nothing_differs(self) -> None:
+        self.assertEqual(self._missed(self._finding({}, {})), [])
+
+    def test_what_cannot_be_compared_is_no_success(self) -> None:
+        found = self._finding({"a.o": {"f": ["ret"]}}, {})
+        self.assertEqual((self._missed(found), found.not_compared), (["objects not compared"], ["a.o"]))
+        left_out = self._finding({}, {}, ["hot.o", "mm/debug_vm_pgtable.o"])
+        self.assertEqual(self._missed(left_out), [])
+        self.assertIn("mm/debug_vm_pgtable.o", left_out.document()["left out"])
+
+    def test_a_hot_function_that_vanished_is_no_success(self) -> None:
+        name = next(one for one in sametext.HOT if one not in sametext.INLINED["x86"])
+        with mock.patch.object(sametext, "HOT", (*sametext.HOT, "renamed")):
+            found = self._finding({}, {})
+            gone = sametext.judge(found.machine, ["hot.o"], *[{"hot.o": {name: ["ret"]}}] * 3)
+        self.assertIn("hot functions neither found nor known as inlined", self._missed(gone))
+        with mock.patch.dict(sametext.INLINED, {"x86": frozenset({name, *sametext.INLINED["x86"]})}):
+            base = {"b.o": {f"{name}.isra.0": ["ret"]}}
+            self.assertEqual(
+                self._missed(self._finding(base, base)), ["hot functions neither found nor known as inlined"]
+            )
+
+    def test_what_later_patches_change_is_known(self) -> None:
+        known = next(iter(sametext.LATER))
+        found = self._finding({"a.o": {known: ["ret"]}}, {"a.o": {known: ["nop", "ret"]}})
+        self.assertEqual(self._missed(found), [])
+        found = self._finding({"a.o": {"f": ["ret"]}}, {"a.o": {"f": ["nop", "ret"]}})
+        self.assertEqual(self._missed(found), ["functions that later patches change, and why is not known"])
+        self.assertEqual(found.unexplained(), ["a.o f"])
+
+    def test_a_hot_function_may_not_differ_by_later_patches(self) -> None:
+        name = next(one for one in sametext.HOT if one not in sametext.INLINED["x86"])
+        base, series = {"b.o": {f"{name}.cold": ["ret"]}}, {"b.o": {f"{name}.cold": ["nop", "ret"]}}
+        self.assertIn("hot functions that differ by more than the fixes", self._missed(self._finding(base, series)))
+
 
 class Parts(unittest.TestCase):
+    def test_an_object_that_no_step_compiles_is_seen(self) -> None:
+        rows = [bisect.Row(1, "a", [], compiled=["mm/a.o"]), bisect.Row(2, "b", [], compiled=["mm/a.o", "mm/b.o"])]
+        self.assertEqual(bisect.never_compiled(["mm/a.o", "mm/b.o", "mm/c.o"], rows), ["mm/c.o"])
+
+    def test_steps_have_what_tests_use_and_tracepoints(self) -> None:
+        for series in (("pud",), ("mthp",)):
+            wanted = config.stepwise(series)
+            for name in ("FTRACE", "ENABLE_DEFAULT_TRACERS", "USERFAULTFD"):
+                self.assertEqual(wanted[f"CONFIG_{name}"], "y", (series, name))
+
     def test_what_must_be_built(self) -> None:
         for files, wanted in (
             (("Documentation/a.rst", "MAINTAINERS"), []),

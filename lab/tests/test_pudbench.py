@@ -77,6 +77,27 @@ class PudBenchTest(unittest.TestCase):
         [missed] = [one.name for one in gates(_arms(**{"1G": small})) if not one.ok]
         self.assertEqual(missed, "1G: pages of 1 GiB had")
 
+    def test_gates_look_at_each_run(self) -> None:
+        """One of three that is no better than another arm is not hidden by the first."""
+        for arm, row, name, gate in (
+            ("never", "first touch", "faults", "never: faults"),
+            ("2M", "first touch", "had_2m", "2M: pages of 2 MiB had"),
+            ("1G", "first touch", "had_1g", "1G: pages of 1 GiB had"),
+            ("1G", "mprotect of a page", "split_pud", "1G: splits by mprotect"),
+        ):
+            with self.subTest(arm=arm, name=name):
+                later = _arm(arm, {one: expected(arm, one) for one in MEASURED}, 1000, 1000, 1000)
+                later.runs[2][row]["more"]["after"][name] -= 1
+                missed = [one.name for one in gates(_arms(**{arm: later})) if not one.ok]
+                self.assertEqual([one.startswith(gate) for one in missed], [True], missed)
+
+    def test_a_fallback_from_2_mib_is_seen(self) -> None:
+        """In any run."""
+        small = _arm("2M", {row: expected("2M", row) for row in MEASURED})
+        small.runs[1]["first touch"]["more"]["after"]["fallback_2m"] += 1
+        missed = [one.name for one in gates(_arms(**{"2M": small})) if not one.ok]
+        self.assertEqual(missed, ["2M: fallbacks to smaller pages, the most of the runs"])
+
     def test_what_is_missing_is_said(self) -> None:
         """A guest that ended early, and a model that saw less."""
         with self.assertRaisesRegex(LabError, "never: the guest did not record 'random read'"):
