@@ -76,7 +76,7 @@ INLINED: dict[str, frozenset[str]] = {
 LATER: dict[str, str] = {
     "hugepage_init": "registers the size, at boot",
     "migrate_pages": "a folio of this size is split first",
-    "alloc_contig_frozen_range": "its caller says whether it may wait",
+    "alloc_contig_frozen_range_noprof": "its caller says whether it may wait",
 }
 """Functions that more than the fixes change, with what for. None of them is hot."""
 
