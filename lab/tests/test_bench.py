@@ -631,7 +631,7 @@ class JudgingTest(unittest.TestCase):
         cases = [
             case
             for case in cases
-            if case.key not in ("quarter", "follows", "zswap", "off") and "bgsave" not in case.key
+            if case.key not in ("quarter", "follows", "zswap", "shared", "off") and "bgsave" not in case.key
         ]
         rows = [(case, lru) for case in cases for lru in case.lrus]
         runs = [one(case, arm, repeat, lru, rps=49_900.0 if arm == "mthp_ext" else 50_000.0)

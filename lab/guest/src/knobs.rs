@@ -91,16 +91,16 @@ pub struct Disk {
     pub mib_per_s: u64,
 }
 
-/// Switches swap of `bytes` on (none with 0), on zram or, where requests wait, on a device like a disk; and pins vm.min_free_kbytes. To be called after THP was set: khugepaged, which starts with the first size, sets the
+/// Switches swap of `bytes` on (none with 0), on zram or on a device like a disk; and pins vm.min_free_kbytes. To be called after THP was set: khugepaged, which starts with the first size, sets the
 /// latter as well.
 ///
 /// # Errors
 /// The kernel lacks the device, or does not take a value.
-pub fn swap(bytes: u64, speed: Disk, min_free_kbytes: u64) -> Result<(), Failure> {
+pub fn swap(bytes: u64, slow: Option<Disk>, min_free_kbytes: u64) -> Result<(), Failure> {
     if bytes > 0 {
-        let device = match speed.wait_us {
-            0 => zram(bytes)?,
-            _ => disk(bytes, speed)?,
+        let device = match slow {
+            None => zram(bytes)?,
+            Some(speed) => disk(bytes, speed)?,
         };
         for program in ["mkswap", "swapon"] {
             command(program, &[device])?;

@@ -108,7 +108,7 @@ pub fn run(only: Option<&str>) -> Result<(), Failure> {
     write("/sys/kernel/mm/transparent_hugepage/enabled", "always")?;
     sizes(&[])?;
     if !read("/proc/swaps")?.contains("zram") {
-        swap(SWAP_BYTES, 0, MIN_FREE_KIB)?;
+        swap(SWAP_BYTES, None, MIN_FREE_KIB)?;
     }
     let mut failed = 0;
     let tests: Vec<&Test> = TESTS

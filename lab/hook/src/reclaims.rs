@@ -40,7 +40,7 @@ pub struct Reclaimed {
 /// # Errors
 /// The kernel lacks the device, or does not take a value.
 pub fn prepare() -> Result<(), Failure> {
-    swap(SWAP, 0, MIN_FREE_KBYTES)
+    swap(SWAP, None, MIN_FREE_KBYTES)
 }
 
 /// Fills memory of this process, which is in `group`, with folios of `kib` KiB, uses all of it, and has a part of it

@@ -475,7 +475,7 @@ pub fn run(count: &str, module: &str) -> Result<(), Failure> {
         "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled",
         "inherit",
     )?;
-    swap(SWAP_BYTES, 0, MIN_FREE_KIB)?;
+    swap(SWAP_BYTES, None, MIN_FREE_KIB)?;
     knobs::hurry(true)?;
     let group = Path::new(groups::ROOT).join("stress/busy");
     groups::make(&group.with_file_name(""))?;

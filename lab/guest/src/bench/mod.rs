@@ -55,11 +55,11 @@ fn run(path: &str) -> Result<(), Failure> {
     for (file, value) in &cell.writes {
         knobs::write(file, value)?;
     }
-    let speed = knobs::Disk {
+    let disk_of_swap = (cell.swap_wait_us > 0).then_some(knobs::Disk {
         wait_us: cell.swap_wait_us,
         mib_per_s: cell.swap_mib_per_s,
-    };
-    knobs::swap(cell.swap_bytes, speed, cell.min_free_kbytes)?;
+    });
+    knobs::swap(cell.swap_bytes, disk_of_swap, cell.min_free_kbytes)?;
     if cell.disk_bytes > 0 {
         disk(cell.disk_bytes)?;
     }
