@@ -15,7 +15,7 @@
  * version loaded, and refuses what it cannot read.
  */
 enum mthp_abi {
-	MTHP_ABI = 0x6d740016,	/* "mt", 22 */
+	MTHP_ABI = 0x6d740017,	/* "mt", 23 */
 };
 
 /* Every order but 0: order 0 is always allowed and never in a mask. */

@@ -274,7 +274,7 @@ mod tests {
         for part in ["mthp_tunables.rules 44\n", "mthp_cgroup.stall 0\n"] {
             assert!(layout.contains(part), "{layout}");
         }
-        let written = (22, 0x624f_6379_622f_ff79);
+        let written = (23, 0x37b9_8b2f_9f79_04e8);
         assert_eq!(
             (ABI.0 & 0xff, digest(&layout)),
             written,
